@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +42,20 @@ JOB: dict[str, Any] = {
         ]}},
     },
 }  # fmt: skip
+POD: dict[str, Any] = {
+    "apiVersion": "v1", "kind": "Pod",
+    "metadata": {"name": "notebook", "namespace": "team-a", "labels": {"queuer.dev/queue": "root"}},
+    "spec": JOB["spec"]["template"]["spec"],
+}  # fmt: skip
+
+
+def changed(manifest: dict[str, Any], *path: Any, to: Any) -> dict[str, Any]:
+    """The manifest with another value there."""
+    made = place = deepcopy(manifest)
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = to
+    return made
 
 
 async def keep(author: Author, *also: Workload, tree: dict[str, Any] = FREE, **facts: Any) -> None:
@@ -91,6 +106,66 @@ async def test_a_job_would_start_wait_or_never_start(api: Api, author: Author, e
     other = (await api.post("/api/v1/simulations", json={"job": JOB, "queue": "root.zz"})).json()
     assert (other["answer"], other["primary"]["token"]) == ("unstartable", "Misconfigured")
     assert await rows(engine) == before
+
+
+async def test_a_pod_is_simulated_as_the_pods_that_it_queues_with(api: Api, author: Author) -> None:
+    """A manifest has one pod of a group: the others are taken to be like it."""
+    await keep(author)
+    alone = (await api.post("/api/v1/simulations", json={"job": POD})).json()
+    assert (alone["answer"], alone["warnings"]) == ("starts", [])
+    assert sum(alone["places"][0]["nodes"].values()) == 1
+    labels = {"queuer.dev/queue": "root", "queuer.dev/pod-group": "ring"}
+    notes = {"queuer.dev/pod-group-size": "3"}
+    meta = {**POD["metadata"], "labels": labels, "annotations": notes}
+    group = (await api.post("/api/v1/simulations", json={"job": {**POD, "metadata": meta}})).json()
+    assert sum(group["places"][0]["nodes"].values()) == 3
+    assert group["warnings"] == ["all 3 pods of the group are taken to be like this one"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("TrainJob", "queuer sim shape"),
+        ("CronJob", "spec.jobTemplate"),
+        ("Deployment", "a Pod with its spec.template"),
+    ],
+)
+async def test_what_has_no_pods_in_its_manifest_is_refused_with_what_can_be_asked(
+    api: Api, author: Author, kind: str, hint: str
+) -> None:
+    await keep(author)
+    found = await api.post("/api/v1/simulations", json={"job": {**JOB, "kind": kind}})
+    error = problem_of(found, "invalid_input")["errors"][0]
+    assert (error["pointer"], hint in error["hint"]) == ("/job/kind", True)
+
+
+_LIMITS = ("containers", 0, "resources", "limits")
+
+
+@pytest.mark.parametrize(
+    ("job", "pointer"),
+    [
+        (changed(JOB, "spec", to=3), "/job/spec"),
+        (changed(JOB, "spec", "parallelism", to="x"), "/job/spec/parallelism"),
+        (changed(JOB, "spec", "parallelism", to=0), "/job/spec"),
+        (changed(JOB, "spec", "template", "spec", *_LIMITS, to={GPU: "x"}), "/job/spec/template/spec/containers"),
+        (changed(POD, "spec", *_LIMITS, to={GPU: "x"}), "/job/spec/containers"),
+        (changed(JOB, "metadata", "annotations", to={"queuer.dev/max-runtime": "-5"}),
+         "/job/metadata/annotations/queuer.dev~1max-runtime"),
+        (changed(JOB, "metadata", "labels", to={"queuer.dev/queue": "Root"}),
+         "/job/metadata/labels/queuer.dev~1queue"),
+        (changed(JOB, "metadata", "labels", "queuer.dev/priority-class", to="hihg"),
+         "/job/metadata/labels/queuer.dev~1priority-class"),
+        (changed(JOB, "spec", "template", "spec", "priorityClassName", to="system-x"), "/job"),
+    ],
+)  # fmt: skip
+async def test_a_fault_of_the_manifest_is_told_by_its_place_in_the_body(
+    api: Api, author: Author, job: dict[str, Any], pointer: str
+) -> None:
+    """Fields of a pod, which has its name before them in the words of intake, labels and annotations included."""
+    await keep(author)
+    found = problem_of(await api.post("/api/v1/simulations", json={"job": job}), "invalid_input")
+    assert [error["pointer"] for error in found["errors"]] == [pointer]
 
 
 async def test_who_is_in_the_way_is_not_named_to_others(shared: Api, author: Author) -> None:
@@ -193,7 +268,8 @@ async def test_nobody_asks_all_the_time(stingy: None, api: Api, author: Author) 
     [
         ({}, "job"),
         ({"job": {"kind": "Deployment"}}, "job.kind"),
-        ({"job": {**JOB, "spec": 3}}, "job"),
+        ({"job": {**JOB, "spec": 3}}, "job.spec"),
+        ({"job": JOB, "queue": "Root"}, "queue"),
         ({"job": {**JOB, "metadata": {"name": "train"}}}, "queue"),
         ({"shape": "8gpu", "queue": "root", "namespace": "team-a"}, "shape"),
         ({"shape": "8xgpu:8"}, "queue"),

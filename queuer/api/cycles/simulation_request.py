@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from queuer.api.http.pointers import pointer
 from queuer.domain.document import TreeDocument, parse
-from queuer.domain.errors import InvalidInput
+from queuer.domain.errors import FieldProblem, InvalidInput, located
 from queuer.domain.fields import Problems, Reader, nearest
 from queuer.domain.keys import QUEUE
 from queuer.domain.queue import check_path
 from queuer.domain.shape_text import parse_shape
 from queuer.domain.workload import Workload
-from queuer.kube.kinds import BY_NAME
+from queuer.kube.kinds import BY_NAME, JobKind, PodGroup, group_like
+from queuer.kube.objects import Pod
 from queuer.kube.workloads import NamespaceFacts, priority_classes, runtime_classes, workload_of
 from queuer.solver.whatif import UID
 
+_INSIDE = {
+    "CronJob": "give the Job in its spec.jobTemplate",
+    "Deployment": "give a Pod with its spec.template",
+    "StatefulSet": "give a Pod with its spec.template",
+}
+"""The part that is queued of kinds that are not."""
 _HIGHEST = 1_000_000_000
 FIELDS = (
     "job", "shape", "queue", "namespace", "user", "groups", "priority", "preemptible", "required", "preferred",
@@ -64,6 +73,8 @@ def asked_of(document: Any, *, resources: Collection[str]) -> SimulationRequest:
     if body.said("shape"):
         body.need("queue")
         body.need("namespace")
+    if queue is not None:
+        problems.attempt(lambda: check_path(queue, field="queue"))
     problems.settle()
     classes, labels, assumed = frozenset[str](), dict[str, str](), tuple[str, ...]()
     if body.said("job"):
@@ -72,7 +83,6 @@ def asked_of(document: Any, *, resources: Collection[str]) -> SimulationRequest:
         shape = parse_shape(str(body.values["shape"]), resources=resources)
         assert queue is not None
         assert namespace is not None
-        check_path(queue, field="queue")
         workload = Workload(
             uid=UID, kind="Job", namespace=namespace, name=UID, queue=queue, pod_sets=(shape,), submitted=0.0,
         )  # fmt: skip
@@ -106,14 +116,7 @@ def _job(
     manifest: Any, *, queue: str | None, namespace: str | None
 ) -> tuple[Workload, frozenset[str], dict[str, str], tuple[str, ...]]:
     """The workload, the PriorityClasses that may order it, its labels, and what is assumed."""
-    kind = BY_NAME.get(str(manifest.get("kind"))) if isinstance(manifest, Mapping) else None
-    if kind is None:
-        found = str(manifest.get("kind", "")) if isinstance(manifest, Mapping) else ""
-        raise InvalidInput.at("job.kind", f"{found[:40]!r} is not managed", nearest(found[:40], BY_NAME))
-    try:
-        job = msgspec.convert(manifest, kind.type)
-    except msgspec.ValidationError as error:
-        raise InvalidInput.at("job", str(error)) from error
+    kind, job = _decoded(manifest)
     meta = job.metadata
     labels = meta.labels if queue is None else {**meta.labels, QUEUE: queue}
     if QUEUE not in labels:
@@ -128,5 +131,47 @@ def _job(
     classes = priority_classes(kind, job)
     facts = NamespaceFacts(priorities=dict.fromkeys(classes, 0))  # values are found where the cycle is known
     text = "RuntimeClass {} is taken to have no overhead"
-    assumed = tuple(text.format(name[:60]) for name in sorted(runtime_classes(kind, job)))
-    return workload_of(kind, job, facts=facts), classes, labels, assumed
+    assumed = [text.format(name[:60]) for name in sorted(runtime_classes(kind, job))]
+    if isinstance(job, PodGroup) and len(job.pods) > 1:
+        assumed.append(f"all {len(job.pods)} pods of the group are taken to be like this one")
+    with in_job():
+        workload = workload_of(kind, job, facts=facts)
+    return workload, classes, labels, tuple(assumed)
+
+
+def _decoded(manifest: Any) -> tuple[JobKind, Any]:
+    """The kind of a manifest, and its object. Raises InvalidInput where the manifest alone says nothing of its pods."""
+    name = str(manifest.get("kind", ""))[:40] if isinstance(manifest, Mapping) else ""
+    kind = BY_NAME.get(name)
+    if kind is None:
+        hint = _INSIDE.get(name) or nearest(name, BY_NAME)
+        raise InvalidInput.at("job.kind", f"{name!r} is not managed", hint)
+    if kind.made is not None and kind.made.carrier is not None:
+        hint = "ask for a shape: queuer sim shape 8xgpu:8 -q QUEUE -n NAMESPACE"
+        raise InvalidInput.at(
+            "job.kind", f"the pods of a {name} are in its runtime, not in its manifest", hint
+        )
+    try:
+        found = msgspec.convert(manifest, kind.type if kind.gates is None else Pod)
+    except msgspec.ValidationError as error:
+        at, message = located(error)
+        raise InvalidInput.at(f"job{at}", message) from error
+    return kind, group_like(found) if isinstance(found, Pod) else found
+
+
+@contextmanager
+def in_job() -> Iterator[None]:
+    """Faults of a job, which name its parts as its owner knows them, are told by their place in the whole body."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(*map(_in_body, error.problems)) from error
+
+
+def _in_body(problem: FieldProblem) -> FieldProblem:
+    what, _, key = problem.field.partition(" ")
+    if what in ("label", "annotation"):
+        steps = ["job", "metadata", f"{what}s", key]
+        return replace(problem, field=".".join(steps), pointer=pointer(steps))
+    _, spec, rest = f".{problem.field}".partition(".spec")  # that of a pod has its name before
+    return replace(problem, field=f"job{spec}{rest}")

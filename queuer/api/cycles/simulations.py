@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.controller import Leader
 from queuer.api.cycles import models
-from queuer.api.cycles.simulation_request import SimulationRequest, asked_of
+from queuer.api.cycles.simulation_request import SimulationRequest, asked_of, in_job
 from queuer.api.deps import PREFIX, Asking, Engine, Simulations, one_view
 from queuer.api.http import pointers
 from queuer.api.http.documents import JSON, YAML, read_document
@@ -67,7 +67,8 @@ async def simulate(
         ahead=ahead,
     )
     try:
-        found = await simulator.ask(asker.caller.party, question)
+        with pointers.placed(document), in_job():
+            found = await simulator.ask(asker.caller.party, question)
     except UnsoundPlan as error:
         raise Unavailable(
             f"no sound decision was found: {error}", hint="ask again after the next cycle"

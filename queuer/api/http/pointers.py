@@ -15,11 +15,13 @@ _STEP = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
 
 @contextmanager
 def placed(document: object) -> Iterator[None]:
-    """Problems that are found inside get their places in this document."""
+    """Problems that are found inside and have no place yet get theirs in this document."""
     try:
         yield
     except QueuerError as error:
-        error.problems = tuple(replace(p, pointer=place(p.field, document)) for p in error.problems)
+        error.problems = tuple(
+            replace(p, pointer=p.pointer or place(p.field, document)) for p in error.problems
+        )
         raise
 
 

@@ -4,7 +4,7 @@ from queuer.kube.kinds.job import JOB, MAIN
 from queuer.kube.kinds.jobset import JOBSET
 from queuer.kube.kinds.kubeflow import PYTORCHJOB
 from queuer.kube.kinds.mpijob import MPIJOB
-from queuer.kube.kinds.pod import POD
+from queuer.kube.kinds.pod import POD, PodGroup, group_like
 from queuer.kube.kinds.pods import (
     BY_NAME,
     KINDS,
@@ -22,6 +22,6 @@ from queuer.kube.kinds.trainjob import TRAINJOB
 
 __all__ = [
     "BY_NAME", "JOB", "JOBSET", "KINDS", "MAIN", "MPIJOB", "POD", "PYTORCHJOB", "TRAINJOB", "JobKind", "JobObject",
-    "Made", "Member", "Role", "decoded_job", "field_of", "maker_of", "member_of", "object_path", "pod_selectors",
-    "queues_by_itself", "told_on",
+    "Made", "Member", "PodGroup", "Role", "decoded_job", "field_of", "group_like", "maker_of", "member_of",
+    "object_path", "pod_selectors", "queues_by_itself", "told_on",
 ]  # fmt: skip

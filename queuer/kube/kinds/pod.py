@@ -137,6 +137,13 @@ def group_of(uid: str, pods: Iterable[Pod]) -> PodGroup:
     return msgspec.structs.replace(group, metadata=meta)
 
 
+def group_like(pod: Pod) -> PodGroup:
+    """The workload of a new pod, gated as policy gates it; of a group, as if all its pods were like this one."""
+    gated = msgspec.structs.replace(pod.spec, scheduling_gates=[*pod.spec.scheduling_gates, {"name": GATE}])
+    new = Pod(metadata=pod.metadata, spec=gated)
+    return group_of(pod.metadata.uid, [new] * (_size(group_of("", [new])) or 1))
+
+
 def runs_of(pods: Iterable[Pod], *, waiting: str | None) -> list[PodGroup]:
     """The runs of one group. A pod that was started says of which it is; the others are of the one that is not over.
 
