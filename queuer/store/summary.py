@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.domain.quantity import Resources
 from queuer.domain.workload import State
 from queuer.store.codec import instant, seconds
 from queuer.store.waiting import BESIDE, ROWS, UNSTARTABLE
@@ -26,8 +27,17 @@ _NEVER = text(f"""
     WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL AND {UNSTARTABLE} GROUP BY namespace
 """)
 _PLACING = text("""
-    SELECT count(*) AS jobs, min(admitted_at) AS oldest FROM workload
-    WHERE state IN ('Admitted', 'Placing') AND deleted_at IS NULL AND admitted_at < :before
+    WITH late AS (
+        SELECT uid, admitted_at FROM workload
+        WHERE state IN ('Admitted', 'Placing') AND deleted_at IS NULL AND admitted_at < :before
+    ), held AS (
+        SELECT part.key, sum(part.value::bigint) AS amount
+        FROM late JOIN ledger USING (uid) CROSS JOIN LATERAL jsonb_each_text(amounts) AS part
+        WHERE closed IS NULL GROUP BY part.key
+    )
+    SELECT count(*) AS jobs, min(admitted_at) AS oldest,
+        (SELECT coalesce(jsonb_object_agg(key, amount), '{}') FROM held) AS amounts
+    FROM late
 """)
 _NOT_TAKEN = text("""
     SELECT count(DISTINCT uid) AS jobs, min(at) AS oldest FROM outbox
@@ -42,10 +52,11 @@ _MOVES = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stuck:
-    """How many jobs, and since when the first of them."""
+    """How many jobs, since when the first of them, and what they hold in base units, where it is asked."""
 
     jobs: int
     oldest: float | None
+    amounts: Resources = field(default_factory=dict)
 
 
 async def states(connection: AsyncConnection) -> dict[State, int]:
@@ -82,6 +93,6 @@ async def evicted_since(connection: AsyncConnection, before: float) -> Stuck:
 
 
 async def placing_since(connection: AsyncConnection, before: float) -> Stuck:
-    """Jobs that were admitted before that and have not landed."""
+    """Jobs that were admitted before that, and not all of whose pods run."""
     row = (await connection.execute(_PLACING, {"before": instant(before)})).one()
-    return Stuck(jobs=row.jobs, oldest=seconds(row.oldest))
+    return Stuck(jobs=row.jobs, oldest=seconds(row.oldest), amounts=row.amounts)

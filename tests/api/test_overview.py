@@ -64,6 +64,26 @@ async def test_an_eviction_that_the_api_server_does_not_take_needs_somebody(api:
         assert ("controllerStale" in kinds, "stuck" in kinds) == (True, False), "nobody has asked it"
 
 
+async def test_a_job_whose_pods_do_not_run_is_told_with_what_it_holds(api: Api, author: Author) -> None:
+    """All its pods are on nodes, so nothing gives it up: an image is missing, and it holds its quota without end."""
+    await author.tree()
+    starts = workload("starts", queue=A, gpus=8, pods=2)
+    await author.submit(starts)
+    await author.cycle(admit=[starts])
+    said = (
+        "1 job was admitted, and not all its pods run; it holds 16 gpu: queuer jobs --state Admitted,Placing"
+    )
+    assert [(item["kind"], item["text"]) for item in await attention(api) if item["kind"] == "stuck"] == [
+        ("stuck", said)
+    ]
+    told = (await api.get("/api/v1/workloads/starts")).json()["explanation"]
+    (line,) = (row["text"] for row in told["paragraphs"] if row["label"] == "not running")
+    assert line.startswith("not all its pods run ")
+    assert line.endswith("after it was admitted, and it holds 16 gpu meanwhile")
+    assert told["do"].startswith("look why not all its pods run")
+    assert told["next"].startswith("kubectl get pods -n ")
+
+
 async def test_a_job_that_needs_an_operator_is_attention_and_one_that_lacks_a_volume_is_not(
     api: Api, author: Author
 ) -> None:

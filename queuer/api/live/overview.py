@@ -26,6 +26,7 @@ from queuer.domain.outside import Outside, total
 from queuer.domain.quantity import add, devices, format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Token, Verdict, be, plural
+from queuer.domain.reasons.run_sentences import LATE_START, late_starts
 from queuer.domain.workload import State
 from queuer.store import commands, lookup, rollup, summary
 from queuer.store.rollup import Period
@@ -38,8 +39,8 @@ MOST = 50
 """Entries of the attention list; `attentionTotal` counts all."""
 _ABSENT = frozenset({ControllerState.STALE, ControllerState.AWAY, ControllerState.NEVER})
 """Nothing moves by that alone: no job is said to be stuck."""
-LONG_WAIT, LONG_LANDING, LONG_EVICTION = 3600.0, 600.0, 30.0
-"""Seconds; no job that waits, lands or is being evicted for less is called stuck."""
+LONG_WAIT, LONG_EVICTION = 3600.0, 30.0
+"""Seconds; no job that waits or is being evicted for less is called stuck."""
 
 
 class Capacity(Model):
@@ -198,23 +199,23 @@ def _escalated(view: TreeView) -> Iterator[AttentionItem]:
 
 
 async def _stuck(connection: AsyncConnection, *, now: float) -> list[AttentionItem]:
-    """Jobs whose eviction is not taken, jobs that do not land, and jobs that wait longer than is usual.
+    """Jobs whose eviction is not taken, jobs whose pods do not run, and jobs that wait longer than is usual.
 
     The usual wait is the 95th percentile of the jobs that started in the last day.
     """
     usual = (await rollup.waits(connection, ROOT, since=now - DAY, until=now)).p95
     long = max(LONG_WAIT, usual or 0.0)
     late = await summary.waiting_since(connection, now - long)
-    placing = await summary.placing_since(connection, now - LONG_LANDING)
+    placing = await summary.placing_since(connection, now - LATE_START)
     refused = await summary.evicted_since(connection, now - LONG_EVICTION)
     told = (
-        (refused, "is", "are", "evicted, and the API server has not taken that"),
-        (late, "waits", "wait", "for room longer than is usual"),
-        (placing, "has", "have", "not landed"),
+        (refused, f"{_jobs(refused.jobs, 'is', 'are')} evicted, and the API server has not taken that"),
+        (late, f"{_jobs(late.jobs, 'waits', 'wait')} for room longer than is usual"),
+        (placing, f"{late_starts(placing.jobs, placing.amounts)}: queuer jobs --state Admitted,Placing"),
     )
     return [
-        item(Attention.STUCK, f"{_jobs(stuck.jobs, one, many)} {text}", since=stuck.oldest, count=stuck.jobs)
-        for stuck, one, many, text in told
+        item(Attention.STUCK, text, since=stuck.oldest, count=stuck.jobs)
+        for stuck, text in told
         if stuck.jobs
     ]
 

@@ -12,7 +12,7 @@ from typing import Any
 from queuer.api.identity.rights import Asker
 from queuer.api.workloads import models
 from queuer.api.workloads.detail import Detail, WouldAdmit
-from queuer.api.workloads.paragraphs import paragraphs
+from queuer.api.workloads.paragraphs import paragraphs, starts_late
 from queuer.api.workloads.views import Recorded
 from queuer.domain.estimates import FORETOLD
 from queuer.domain.quantity import parse_resources
@@ -31,6 +31,7 @@ from queuer.domain.reasons import (
     namespaces_in,
     save_work,
 )
+from queuer.domain.reasons.run_sentences import LOOK
 from queuer.domain.workload import State
 from queuer.kube.kinds import BY_NAME, POD
 
@@ -202,7 +203,8 @@ def _next_step(
     if job.eviction is not None and job.state in _ON_NODES:
         return save_work(job.eviction.at, never=never)
     if primary is None:
-        return look_at(advised, runs=job.state in _ON_NODES)
+        step = look_at(advised, runs=job.state in _ON_NODES)
+        return step if starts_late(job) is None else replace(step, do=LOOK)
     return ROWS[primary.token].next(advised)
 
 

@@ -23,6 +23,7 @@ from queuer.api.workloads.timeline import Held
 from queuer.domain.estimates import LEAST, expected_by
 from queuer.domain.quantity import age, amount_text, amounts_text, devices, readable, short
 from queuer.domain.reasons import moment, plural, with_evictions
+from queuer.domain.reasons.run_sentences import LATE_START, late_start
 from queuer.domain.workload import State
 
 HISTORY, NAMES = 4, 4
@@ -50,6 +51,8 @@ def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str
         yield "override", _override(job.override)
     for place in job.admission.placements if job.admission else ():
         yield "placed", _placement(place)
+    if (late := starts_late(job)) is not None:
+        yield "not running", late_start(late, job.holds)
     yield from _terms(job)
     for available in detail.available:
         yield "free", _available(available)
@@ -78,6 +81,14 @@ def _paragraphs(job: WorkloadDetail, past: Sequence[Held]) -> Iterator[tuple[str
 
 
 # The job
+
+
+def starts_late(job: WorkloadDetail) -> float | None:
+    """Seconds since it was admitted, where that is so long that all its pods should run."""
+    if job.state not in (State.ADMITTED, State.PLACING) or job.admitted is None or job.deleted:
+        return None
+    passed = _until(job.as_of, job.admitted)
+    return passed if passed >= LATE_START else None
 
 
 def _pod_set(pod_set: PodSet) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from queuer.domain.assignments import EvictionRule, LostWork
-from queuer.domain.quantity import devices, in_whole_units, short
+from queuer.domain.quantity import Resources, age, devices, in_whole_units, short
 from queuer.domain.queue import child_towards, common_ancestor
 from queuer.domain.reasons.amounts import be, plural
 from queuer.domain.workload import Cause, Workload
@@ -13,6 +15,9 @@ FOUND = "the best found in the time there was"
 """How victims were chosen."""
 MESSAGE = 300
 """Characters of a container's last words, or of a condition, that are told: the end says what was wrong."""
+LATE_START = 600.0
+"""Seconds from an admission after which somebody has to look why not all pods run."""
+LOOK = "look why not all its pods run: most often an image, a Secret, a ConfigMap or a volume is missing"
 
 
 def evicted_for(cause: str, victim: Workload, other: Workload, lost: LostWork | None = None) -> str:
@@ -92,6 +97,20 @@ def pods_lost(short: int, of: int, why: str) -> str:
 def pods_refused(short: int, of: int, said: str) -> str:
     """The API server makes no pod of a gang that lands, in its words."""
     return f"{_of_all(short, of)} refused: {said}"
+
+
+def late_start(seconds: float, holds: Mapping[str, str]) -> str:
+    """A gang has pods that do not run long after it was admitted."""
+    return (
+        f"not all its pods run {age(seconds)} after it was admitted, and it holds {devices(holds)} meanwhile"
+    )
+
+
+def late_starts(jobs: int, holds: Resources) -> str:
+    """The same of so many gangs."""
+    were, their, they = ("was", "its", "it holds") if jobs == 1 else ("were", "their", "they hold")
+    text = f"{plural(jobs, 'job')} {were} admitted, and not all {their} pods run"
+    return f"{text}; {they} {devices(holds)}" if holds else text
 
 
 def given_up(
