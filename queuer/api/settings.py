@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from queuer.domain.variables import (
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 LEAST_STALE = 5
 OPEN_FLAG = "--allow-unauthenticated-network"
+_NAME = re.compile(r"[a-z0-9._-]+")
+"""A host name or an IPv4 address, as browsers send it: others in punycode."""
 
 
 class Authentication(StrEnum):
@@ -42,6 +45,25 @@ def _authentication(text: str) -> Authentication:
         return Authentication(text)
     except ValueError:
         raise ValueError(f"{text!r} is not known") from None
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    """Names and addresses as the `Host` header has them before its port, in lower case."""
+    return tuple(_host(name) for name in names(text.lower()))
+
+
+def _host(text: str) -> str:
+    bare = text.removeprefix("[").removesuffix("]")
+    if text == "*" or _NAME.fullmatch(text) or _is_ipv6(bare):
+        return bare
+    raise ValueError(f"{text!r} is no name without scheme, port and wildcard")
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return bool(ipaddress.IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def _stale(text: str) -> float:
@@ -117,7 +139,7 @@ class ApiSettings:
         meaning="The port; the log names the one that was taken.",
     ))
     allowed_hosts: tuple[str, ...] = setting(Variable(
-        name="QUEUER_ALLOWED_HOSTS", form=f"{NAMES}; * = all", parse=lambda text: names(text.lower()),
+        name="QUEUER_ALLOWED_HOSTS", form="names without port, by comma; * = all", parse=_hosts,
         meaning="Names accepted in the `Host` header beside the loopback ones.",
     ), default=())
     stale_after: float = setting(Variable(

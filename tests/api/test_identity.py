@@ -284,6 +284,18 @@ def test_settings_say_who_is_asked_and_whether_others_may_connect() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("Queuer.Example, queuer-api.q.svc", ("queuer.example", "queuer-api.q.svc")),
+        ("10.0.0.1,fd00::1,[FD00::2]", ("10.0.0.1", "fd00::1", "fd00::2")),
+        ("*", ("*",)),
+    ],
+)
+def test_allowed_hosts_are_as_the_guard_compares_them(text: str, taken: tuple[str, ...]) -> None:
+    assert ApiSettings.from_env(URL | {"QUEUER_ALLOWED_HOSTS": text}).allowed_hosts == taken
+
+
+@pytest.mark.parametrize(
     ("environ", "options", "field"),
     [
         ({}, {}, "QUEUER_DATABASE_URL"),
@@ -291,6 +303,17 @@ def test_settings_say_who_is_asked_and_whether_others_may_connect() -> None:
         (URL | {"QUEUER_AUTH": "none"}, {"host": "0.0.0.0"}, "host"),
         (URL, {"open_network": True}, "--allow-unauthenticated-network"),
         (URL | {"QUEUER_CONTROLLER_STALE": "1"}, {}, "QUEUER_CONTROLLER_STALE"),
+        *(
+            (URL | {"QUEUER_ALLOWED_HOSTS": f"queuer.example, {name}"}, {}, "QUEUER_ALLOWED_HOSTS")
+            for name in (
+                "a.example:8787",
+                "https://a.example",
+                "*.a.example",
+                "a.example/q",
+                "[a]",
+                "10.0.0.1:80",
+            )
+        ),
         *((URL | {"QUEUER_PORT": port}, {}, "QUEUER_PORT") for port in ("-1", "65536", "http", "٣")),
     ],
 )

@@ -124,8 +124,12 @@ class Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         # A kubelet's probe carries the pod's address as Host; what it may read gives nothing away.
-        if not self._known(f"//{host}") and scope["path"] not in PROBES:
-            return "misdirected", f"this server does not answer as {host!r}"
+        name = _name(host)
+        if not ({"*", name} & self._hosts or scope["path"] in PROBES):
+            return (
+                "misdirected",
+                f"this server does not answer as {name!r}, which QUEUER_ALLOWED_HOSTS does not name",
+            )
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
             return "bad_request", "an address holds no NUL character"
         if {"content-length", "transfer-encoding"} <= set(headers):
@@ -155,14 +159,6 @@ class Guard:
     def _most(self, scope: Scope) -> int:
         """Bytes that the body may have."""
         return self._max_body if scope["path"].startswith(_API) else min(self._max_body, MAX_FORM)
-
-    def _known(self, url: str) -> bool:
-        if "*" in self._hosts:
-            return True
-        try:
-            return (urlsplit(url).hostname or "") in self._hosts
-        except ValueError:
-            return False
 
 
 class _Body:
@@ -218,6 +214,14 @@ def _describe(span: Span, scope: Scope, status: int) -> None:
 
 def _too_large(most: int) -> str:
     return f"the body is larger than {most} bytes"
+
+
+def _name(host: str) -> str:
+    """The name in a `Host` header, without its port; the whole where it is no address."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return host
 
 
 def _place(origin: str) -> str | None:
