@@ -32,6 +32,7 @@ HOLDERS = 3
 """How many holders are named at most."""
 FLAVORS = 4
 """Of how many flavors an explanation tells."""
+FAILED = "Its last starts failed, so it evicts nobody until a start succeeds, the job is edited, or held and released."
 _SUBJECT = ("queue", "resource", "podSet", "level", "owner", "cause")
 """Parameters that say what a reason is about; two of one token about the same are told once."""
 
@@ -103,6 +104,8 @@ class _GangDetail:
         told = [*{reason.text: reason for reason in found.values()}.values()][1:]
         if not self._gang.workload.preemptible:
             told += [r for r in self._quotas.entitlements(self._gang) if r and _subject(r) not in found][:1]
+        if self._gang.pending.failed:
+            told.append(Reason(Token.ADMITTED_NOT_PLACED, {}, FAILED))
         return [*told, *filter(None, (self._holders.evictable(self._gang, self._charge, self._primary),))]
 
     # Room and its holders

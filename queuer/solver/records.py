@@ -73,7 +73,8 @@ class Pending:
     `avoid`: nodes it recently failed to land on. `first`: just interrupted by a failure that was not its own, so
     that it is offered before all others, whatever their queues. `displaced_by`: the uid for whose sake it was last
     evicted, which it never evicts; none where it never was, or for nobody's sake. `unstartable`: a decision found that
-    it can never start as it is; told of those alone who are not offered.
+    it can never start as it is; told of those alone who are not offered. `failed`: more than one start in a row failed,
+    so that it evicts nobody.
     """
 
     workload: Workload
@@ -81,6 +82,7 @@ class Pending:
     first: bool = False
     displaced_by: frozenset[str] = frozenset()
     unstartable: bool = False
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,7 +127,9 @@ class Shapes:
         shape = self._shapes.get((workload.queue, terms))
         if shape is None:
             shape = self._shapes[workload.queue, terms] = self._new_shape(workload, terms, nodes)
-        rights = (workload.priority, workload.preemptible, pending.avoid, pending.displaced_by)
+        rights = (
+            workload.priority, workload.preemptible, pending.avoid, pending.displaced_by, pending.failed
+        )  # fmt: skip
         return Gang(
             pending=pending,
             shape=shape,

@@ -249,6 +249,15 @@ def test_what_may_be_evicted_for_it_and_when(age: float, text: str) -> None:
     )
 
 
+def test_a_gang_whose_starts_fail_is_told_that_it_evicts_nobody() -> None:
+    """It would preempt the job of lower priority otherwise."""
+    low = running(gang("low", pod_set(1, 8)), {"n": 1})
+    waits = Pending(workload=gang("g", pod_set(1, 8), priority=1), failed=True)
+    found = told(snapshot([node("n")], TWO, admitted=[low], pending=[waits]))
+    (other,) = (reason for reason in found.others if reason.token is Token.ADMITTED_NOT_PLACED)
+    assert "it evicts nobody until a start succeeds, the job is edited, or held and released" in other.text
+
+
 def test_a_place_that_is_protected_for_some_time_yet_is_told_so() -> None:
     """All of a's guarantee is left, quota has room, and others may be evicted soon: the racks are short."""
     resting = Policy(min_runtime=60.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.eviction.rights import GangRights, Rights
 from queuer.solver.records import Admitted, Pending, Snapshot
 from queuer.solver.state import State
-from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot, state_of
+from tests.solver.make import decided, gang, node, pod_set, queue, row, running, snapshot, state_of
 
 ACROSS = Policy(preempt=Preempt.LOWER_PRIORITY)
 MINE = gang("mine", pod_set(1, 4), priority=10)
@@ -148,6 +149,17 @@ def test_never_the_one_for_whose_sake_it_was_evicted() -> None:
     work = [busy("other", "root.a", 4), busy("low", "root.a", 4)]
     waiting = Pending(workload=MINE, displaced_by=frozenset({"low", "gone"}))
     assert permitted(world([queue("root.a")], *work, waiting=waiting)) == {"other": EvictionRule.PREEMPT}
+
+
+def test_a_gang_whose_starts_fail_evicts_nobody_and_hinders_nobody() -> None:
+    """Another gang that asks for the same still evicts, though the refused one was before it."""
+    fails = Pending(workload=replace(MINE, uid="fails", submitted=-9.0), failed=True)
+    snap = world([queue("root.a")], busy("low", "root.a", 64), waiting=fails)
+    state = state_of(snap)
+    rights, owned = reaches(state, "fails")
+    assert not rights.anybody(owned)
+    plan = decided(replace(snap, pending=(fails, Pending(workload=MINE))))
+    assert [(e.uid, e.beneficiary) for e in plan.evictions] == [("low", MINE.uid)]
 
 
 def test_who_leaves_frees_the_line_for_nobody_else() -> None:

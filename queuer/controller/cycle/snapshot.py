@@ -111,8 +111,10 @@ def is_candidate(live: Live, state: ClusterState, *, now: float) -> bool:
 
 def _pending(live: Live, *, now: float) -> Pending:
     avoid = frozenset(node for node, until in live.avoid.items() if until > now)
-    first = live.goes_first(now=now)
-    return Pending(workload=live.workload, avoid=avoid, first=first, displaced_by=live.displaced_by)
+    return Pending(
+        workload=live.workload, avoid=avoid, first=live.goes_first(now=now), displaced_by=live.displaced_by,
+        failed=live.failures > 1,
+    )  # fmt: skip
 
 
 def _counted(live: Live, state: ClusterState, *, now: float) -> Admitted:

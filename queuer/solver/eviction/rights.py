@@ -54,6 +54,9 @@ class GangRights:
     spared: frozenset[str]
 
 
+NONE = GangRights((), frozenset())
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class VictimGroup:
     """Work of one queue that may go by the same excesses. `path`: its queue and those above; `numbers`: its places
@@ -99,7 +102,11 @@ class Rights:
         return found
 
     def of(self, gang: Gang, charge: Charge) -> GangRights:
-        """The rights of this gang, by where it is entitled as things are. `charge`: what it asks for."""
+        """The rights of this gang, by where it is entitled as things are. `charge`: what it asks for. A gang whose
+        starts fail has none: work would be lost for a place that it does not use.
+        """
+        if gang.pending.failed:
+            return NONE
         may, displaced_by = self._state.claimed.entitlements(gang.queue, charge), gang.pending.displaced_by
         key = (gang.queue, gang.workload.priority, tuple(charge), may, displaced_by)
         if key not in self._by_key:

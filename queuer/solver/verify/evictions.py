@@ -53,10 +53,13 @@ def check_victims(case: VerifierCase) -> Iterator[Violation]:
 
 
 def _may_go(case: VerifierCase, uid: str, victim: Admitted) -> bool:
-    """Whether it is preemptible, not leaving, past its minRuntime, and did not displace this gang itself."""
+    """Whether it is preemptible, not leaving, past its minRuntime, and did not displace this gang itself. Starts of the
+    gang do not fail again and again.
+    """
     rest = case.snapshot.tree.policy(case.book.path(victim.workload.queue)[0]).min_runtime or 0.0
     there = victim.workload.preemptible and not victim.releasing and case.now - victim.since >= rest
-    return there and victim.workload.uid not in case.pending[uid].displaced_by
+    gang = case.pending[uid]
+    return there and not gang.failed and victim.workload.uid not in gang.displaced_by
 
 
 def _permits(case: VerifierCase, uid: str, victim: Admitted, rule: EvictionRule, use: Use) -> bool:

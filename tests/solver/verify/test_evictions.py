@@ -37,6 +37,7 @@ def full(victim: Any = None, admitted: Any = None, pending: Any = None, **more: 
         ({"victim": {"preemptible": False}}, FAULT),
         ({"admitted": {"releasing": True}}, FAULT),
         ({"pending": {"displaced_by": frozenset({"v"})}}, FAULT),
+        ({"pending": {"failed": True}}, FAULT),
         ({"queues": [queue("root.a", policy=Policy(min_runtime=NOW + 1001))]}, FAULT),
         ({"queues": [queue("root.a", policy=Policy(preempt=Preempt.NEVER))]}, FAULT),
         ({"queues": [queue("root.b")], "victim": B}, FAULT),

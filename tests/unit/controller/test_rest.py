@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.cycle.snapshot import is_candidate
+from queuer.controller.cycle.snapshot import is_candidate, take
 from queuer.controller.intake.read import take_in
 from queuer.controller.landing.settle import requeued
 from queuer.controller.landing.writes import resting, take_results
@@ -135,6 +135,16 @@ def test_a_start_that_can_not_arrive_any_more_gives_its_charge_back_at_once(
     )  # fmt: skip
     assert after.rest == 160.0
     assert "a policy forbids it" in sure(after.explanation).primary.text
+
+
+def test_after_two_starts_in_a_row_that_failed_the_decision_evicts_nobody_for_it() -> None:
+    """An edit by its owner ends that."""
+    for scene, now, failed in ((Scene(100.0), 160.0, False), (Scene(100.0, 200.0), 320.0, True)):
+        (waits,) = take(scene.state, now=now).pending
+        assert waits.failed is failed
+        scene.hear(parallelism=1)
+        (edited,) = take(scene.state, now=now).pending
+        assert not edited.failed
 
 
 def test_the_reason_says_the_cause_and_when_it_is_tried_again() -> None:
