@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queuer.controller.landing.settle import settle
-from queuer.controller.landing.steps import Move, tally
+from queuer.controller.landing.steps import Move
+from queuer.controller.landing.tally import tally
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodIndex
 from queuer.controller.settings import Settings

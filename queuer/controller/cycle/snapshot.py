@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 
-from queuer.controller.landing.steps import missing, tally
+from queuer.controller.landing.steps import missing
+from queuer.controller.landing.tally import tally
 from queuer.controller.ledger.record import outside
 from queuer.controller.ledger.round import Isolated, isolate
 from queuer.controller.memory.live import Live, gone_by, lingers

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from queuer.controller.landing.steps import CORRECT, Move, Step, Tally, next_step
+from queuer.controller.landing.steps import CORRECT, Move, Step, next_step
+from queuer.controller.landing.tally import Tally
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.settings import Settings
 from queuer.domain.assignments import Placement

@@ -10,13 +10,12 @@ missed.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from queuer.controller.landing.tally import Tally, larger
 from queuer.controller.memory.live import JobView, Live, Short, silent_at, take_down_at
-from queuer.controller.memory.pods import PodView
 from queuer.controller.settings import Settings
 from queuer.domain.assignments import Placement
 from queuer.domain.quantity import Resources
@@ -73,80 +72,6 @@ class Step:
     short: Short | None = None
     held: Mapping[str, int] | None = None
     hosts: Mapping[str, Mapping[str, int]] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
-    """Pods of one gang by pod set. `there`: not ended, bound or not, terminating ones included. `live`: all of them
-    together. `unbound`: those of them on no node. `hosts`: bound ones by node. `problem`: a scheduler's message of
-    one of them. `staying`: pods that nobody has told to go. `placed`: uids of all that are on nodes, or were until
-    they ended. `failed`: about the first pod that failed or went with its node. `leaving`: until when the last of
-    those that are told to go has to be gone, None = none is. `refused`: the API server's words on pods that it will
-    never make.
-    """
-
-    bound: Mapping[str, int]
-    running: Mapping[str, int]
-    succeeded: Mapping[str, int]
-    unbound: int
-    live: int
-    nodes: frozenset[str]
-    staying: int = 0
-    there: Mapping[str, int] = field(default_factory=dict)
-    hosts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    problem: str = ""
-    requests: Mapping[str, Resources] = field(default_factory=dict)
-    placed: frozenset[str] = frozenset()
-    leaving: float | None = None
-    refused: str = ""
-    failed: str = ""
-
-
-def tally(pods: Iterable[PodView]) -> Tally:
-    """Count a gang's pods."""
-    bound: Counter[str] = Counter()
-    running: Counter[str] = Counter()
-    succeeded: Counter[str] = Counter()
-    there: Counter[str] = Counter()
-    requests: dict[str, Resources] = {}
-    hosts: dict[str, Counter[str]] = {}
-    nodes, placed = set[str](), set[str]()
-    live, unbound, staying, problem = 0, 0, 0, ""
-    leaving: float | None = None
-    for pod in pods:
-        role = pod.pod_set or ""
-        if pod.node is not None:
-            placed.add(pod.uid)
-        if pod.succeeded:
-            succeeded[role] += 1
-        if pod.ended:
-            continue
-        live += 1
-        there[role] += 1
-        staying += pod.stays
-        if pod.deleted is not None:
-            leaving = max(pod.deleted, leaving or pod.deleted)
-        if pod.node is None:
-            unbound += 1
-            problem = problem or pod.problem
-            continue
-        nodes.add(pod.node)
-        if not pod.terminating:
-            bound[role] += 1
-            hosts.setdefault(role, Counter())[pod.node] += 1
-            running[role] += pod.running
-            requests[role] = _larger(requests.get(role, pod.requests), pod.requests)
-    return Tally(
-        bound=bound, running=running, succeeded=succeeded, unbound=unbound, live=live, staying=staying,
-        nodes=frozenset(nodes), there=there, problem=problem, requests=requests,
-        hosts=hosts, placed=frozenset(placed), leaving=leaving,
-    )  # fmt: skip
-
-
-def _larger(left: Resources, right: Resources) -> Resources:
-    if left == right:
-        return left
-    return {r: max(left.get(r, 0), right.get(r, 0)) for r in {*left, *right}}
 
 
 def wanted(placement: Placement, seen: Tally, job: JobView | None) -> dict[str, int]:
@@ -380,7 +305,7 @@ def _differing(live: Live, seen: Tally, *, short: int) -> dict[str, Resources]:
     """Real requests by pod set where they differ from the charge; while pods are missing, only higher ones."""
     charged = {p.name: p.requests for p in live.workload.pod_sets if p.name in seen.requests}
     real = {
-        name: _larger(requests, seen.requests[name]) if short else seen.requests[name]
+        name: larger(requests, seen.requests[name]) if short else seen.requests[name]
         for name, requests in charged.items()
     }
     return {name: requests for name, requests in real.items() if requests != charged[name]}

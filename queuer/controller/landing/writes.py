@@ -11,7 +11,8 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.apply.made_jobs import left_patch
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import SettleResult, evicting, failed, patched, requeued, settle
-from queuer.controller.landing.steps import Move, is_full, missing_claim, tally
+from queuer.controller.landing.steps import Move, is_full, missing_claim
+from queuer.controller.landing.tally import tally
 from queuer.controller.ledger.round import Round, effect
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView, Live

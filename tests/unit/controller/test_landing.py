@@ -16,8 +16,8 @@ from queuer.controller.landing.steps import (
     held,
     missing,
     next_step,
-    tally,
 )
+from queuer.controller.landing.tally import tally
 from queuer.controller.memory.live import JobView, Live, Short
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.domain.assignments import Assignment

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from queuer.controller.landing.settle import SettleResult, evicting, requeued, settle
-from queuer.controller.landing.steps import CORRECT, Move, Tally, deadlines, tally
+from queuer.controller.landing.steps import CORRECT, Move, deadlines
+from queuer.controller.landing.tally import Tally, tally
 from queuer.controller.ledger.round import Change, charges
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodView
