@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 import queuer
+from queuer.api.settings import ApiSettings
 from queuer.domain.variables import read
 from queuer.kube.guard import differs, shipped_guard
 from queuer.kube.operators import OPERATORS, USUAL
@@ -106,6 +107,17 @@ def test_the_chart_is_of_this_version_and_lints(helm: Path) -> None:
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def test_names_that_the_api_takes_are_taken_by_the_schema(helm: Path) -> None:
+    """Both are to refuse and take the same."""
+    hosts = ["Q.example", "10.0.0.1", "fd00::1", "[::1]", "*"]
+    found = of_kind(rendered(helm, {"api": {"allowedHosts": hosts}}), "Deployment")["queuer-api"]
+    env = found["spec"]["template"]["spec"]["containers"][0]["env"]
+    (text,) = (each["value"] for each in env if each["name"] == "QUEUER_ALLOWED_HOSTS")
+    known = text.replace("$(POD_IP)", "fd00::2")
+    taken = ApiSettings.from_env({"QUEUER_DATABASE_URL": "postgresql://x", "QUEUER_ALLOWED_HOSTS": known})
+    assert {"q.example", "10.0.0.1", "fd00::1", "::1", "*"} <= set(taken.allowed_hosts)
+
+
 def test_templates_look_nothing_up_and_hold_nothing_random(helm: Path) -> None:
     text = "".join(path.read_text() for path in (CHART / "templates").iterdir())
     assert not [
@@ -136,6 +148,16 @@ def test_each_value_is_in_the_schema_and_no_other() -> None:
         ({"ingress": {"enabled": True, "host": "q.example"}}, "networkPolicy.apiFrom names nobody"),
         ({"monitoring": {"serviceMonitor": {"enabled": True}}}, "networkPolicy.metricsFrom names nobody"),
         ({"gateway": {"enabled": True}, "networkPolicy": {"enabled": False}}, "gateway.host is needed"),
+        (
+            {"gateway": {"enabled": True, "host": "q.example"}, "networkPolicy": {"enabled": False}},
+            "gateway.parentRefs is needed",
+        ),
+        ({"controller": {"extraEnv": [{"name": "A", "value": 1}]}}, "/controller/extraEnv/0/value"),
+        ({"api": {"extraEnv": [{"name": "A", "value": True}]}}, "/api/extraEnv/0/value"),
+        ({"api": {"allowedHosts": ["q.example:8787"]}}, "/api/allowedHosts/0"),
+        ({"api": {"allowedHosts": ["*.example"]}}, "/api/allowedHosts/0"),
+        ({"ingress": {"host": "*.example"}}, "/ingress/host"),
+        ({"gateway": {"host": "https://q.example"}}, "/gateway/host"),
         ({"api": {"extraEnv": [{"name": "QUEUER_PORT", "value": "1"}]}}, "api.extraEnv repeats QUEUER_PORT"),
         ({"controller": {"extraEnv": [{"name": "PGSSLMODE"}]}}, "controller.extraEnv repeats PGSSLMODE"),
         ({"api": {"extraEnv": [{"name": "TWICE"}, {"name": "TWICE"}]}}, "api.extraEnv repeats TWICE"),

@@ -41,7 +41,8 @@ def made() -> str:
     """The page."""
     said = (
         "Values of the chart `deploy/helm/queuer`, each with its default. [Install](../install.md) says which ones "
-        "an installation needs; `values.schema.json` refuses a value that is not here."
+        "an installation needs; `values.schema.json` refuses a value that is not here. What is below `global` "
+        "is ignored: a parent chart hands it to all its charts."
     )
     habits = [(", ".join(map(code, names.split(", "))), here) for names, here in HABITS]
     return page(
