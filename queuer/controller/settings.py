@@ -65,6 +65,10 @@ class Settings:
         "QUEUER_LANDING_DEADLINE", "60", "How long a gang may miss pods without one coming onto a node.",
         least=True,
     )
+    start_deadline: float = _seconds(
+        "QUEUER_START_DEADLINE", "0",
+        "How long pods of a gang may be on nodes and not all run; then it is evicted, and rests. 0 = without end.",
+    )
     bond: float = _seconds(
         "QUEUER_BOND", "300", "How long a gang that evicts holds its place while its victims leave.",
         least=True,

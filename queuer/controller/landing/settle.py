@@ -80,10 +80,10 @@ def _after(live: Live, step: Step, *, now: float, limits: Settings) -> Live:
         case Move.PATCHED:
             return patched(live, now=now)
         case Move.LANDED:
-            return replace(live, landed=now, short=step.short, failures=0)
+            return replace(live, landed=now, short=step.short)
         case Move.RUNNING:
             runs = live.state.to(State.RUNNING)
-            return replace(live, state=runs, running=live.running or now, first=False)
+            return replace(live, state=runs, running=live.running or now, first=False, failures=0)
         case Move.DIFFERS:
             sets = tuple(
                 replace(p, requests=step.requests.get(p.name, p.requests)) for p in live.workload.pod_sets

@@ -24,6 +24,7 @@ from queuer.domain.reasons.run_sentences import (
     complete_by_eviction,
     given_up,
     job_failed,
+    not_running,
     pods_lost,
     pods_refused,
 )
@@ -209,9 +210,27 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, limits: Settin
         return Step(move=Move.LANDED)
     if live.short is not None:
         return Step(move=Move.WHOLE)
-    if live.state is State.PLACING and sum(seen.running.values()) == sum(seen.bound.values()):
+    return _starting(live, job, seen, now=now, limits=limits) if live.state is State.PLACING else None
+
+
+def _starting(live: Live, job: JobView, seen: Tally, *, now: float, limits: Settings) -> Step | None:
+    """It runs once all its pods do. Where there is a deadline for that, it is given up by then."""
+    of = sum(seen.bound.values())
+    if not (idle := of - sum(seen.running.values())):
         return Step(move=Move.RUNNING, hosts=seen.hosts)
-    return None
+    due = _start_due(live, limits)
+    if due is None or now < due or not job.comes_back:
+        return None
+    return Step(
+        move=Move.EVICT, cause=Cause.LANDING_TIMEOUT, note=not_running(idle, of, limits.start_deadline)
+    )
+
+
+def _start_due(live: Live, limits: Settings) -> float | None:
+    """Until when all its pods have to run."""
+    if not limits.start_deadline or live.landed is None or live.state is not State.PLACING:
+        return None
+    return live.landed + limits.start_deadline
 
 
 def _returned(live: Live, job: JobView | None, seen: Tally, *, now: float) -> Step | None:
@@ -321,4 +340,6 @@ def deadlines(live: Live, *, limits: Settings) -> tuple[float, ...]:
         due |= {at(live, after=limits.left_pods) for at in (silent_at, take_down_at)}
     if live.short is not None and live.state in (State.PLACING, State.RUNNING):
         due |= {live.short.since + _patience(live, live.short, said, limits) for said in ("", "some")}
+    if (start := _start_due(live, limits)) is not None:
+        due.add(start)
     return tuple(sorted(due))

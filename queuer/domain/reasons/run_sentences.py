@@ -99,6 +99,11 @@ def pods_refused(short: int, of: int, said: str) -> str:
     return f"{_of_all(short, of)} refused: {said}"
 
 
+def not_running(idle: int, of: int, seconds: float) -> str:
+    """A gang whose pods are all on nodes is given up, as some of them do not run."""
+    return f"{_of_all(idle, of)} on a node and did not run within {seconds:.0f} s"
+
+
 def late_start(seconds: float, holds: Mapping[str, str]) -> str:
     """A gang has pods that do not run long after it was admitted."""
     return (

@@ -269,7 +269,34 @@ def test_a_refusal_that_stands_ends_the_try_at_once() -> None:
     assert Move.LANDED in whole.moves, "what was refused once has come"
 
 
-def test_a_gang_that_landed_begins_anew() -> None:
+def test_a_gang_whose_pods_do_not_run_is_given_up_where_there_is_a_deadline_for_that() -> None:
+    """Guards GPUs against an image that is missing. What keeps it is the same at the next start: the rests grow."""
+    idle, limits = tally([replace(POD, running=False)]), replace(LIMITS, start_deadline=300.0)
+    live, rests = PLACING, list[float]()
+    for start in (1000.0, 2000.0):
+        landed = sure(settle(live, JOB, idle, now=start, limits=limits)).after
+        end = start + 300.0
+        assert deadlines(landed, limits=limits) == (end,)
+        assert settle(landed, JOB, idle, now=end - 1.0, limits=limits) is None
+        assert settle(landed, replace(JOB, comes_back=False), idle, now=end, limits=limits) is None
+        found = sure(settle(landed, JOB, idle, now=end, limits=limits))
+        assert (found.cause, found.note) == (
+            Cause.LANDING_TIMEOUT, "1 of 1 pod was on a node and did not run within 300 s",
+        )  # fmt: skip
+        rests.append(sure(found.after.rest) - end)
+        live = replace(PLACING, failures=found.after.failures)
+    assert rests == [100.0, 200.0]
+
+
+def test_without_that_deadline_pods_have_all_time_to_run() -> None:
+    """Init containers may take hours, as those that fetch a model."""
+    idle = tally([replace(POD, running=False)])
+    landed = settled(PLACING, JOB, seen=idle, now=105.0).after
+    assert looked(landed, JOB, seen=idle, now=10.0**6) is None
+    assert deadlines(landed, limits=LIMITS) == ()
+
+
+def test_a_gang_that_runs_begins_anew() -> None:
     assert settled(replace(PLACING, failures=7), JOB, POD, now=105.0).after.failures == 0
 
 
