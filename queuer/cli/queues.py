@@ -15,7 +15,7 @@ from queuer.cli.arguments import QueuePath, Reason, Yes, confirm
 from queuer.cli.client import Client, fetch
 from queuer.cli.completion import queue_paths
 from queuer.cli.config import show_plan
-from queuer.cli.failures import CommandFailed, Exit
+from queuer.cli.failures import CommandFailed, Exit, Misused
 from queuer.cli.output import (
     Column,
     Key,
@@ -31,7 +31,8 @@ from queuer.cli.output import (
 )
 from queuer.cli.pending import pending
 from queuer.cli.tree import closings, tree
-from queuer.domain.quantity import readable, short
+from queuer.domain.fields import nearest
+from queuer.domain.quantity import full_name, readable, short
 from queuer.domain.queue import ROOT
 
 queue_app = typer.Typer(no_args_is_help=True, help="Queues: their quota, and what they use, lend and borrow.")
@@ -173,7 +174,10 @@ def history(
 ) -> None:
     """Show what a queue with all below it used and waited for, step by step."""
     found = fetch(f"/queues/{path}/history", since=since, until=until, step=step)
-    named = resource or _first_resource(found["points"])
+    names = sorted({row["resource"] for point in found["points"] for row in point["accounts"]})
+    named = full_name(resource, names) if resource else _main_of(names)
+    if resource and names and named not in names:
+        raise Misused(f"no amounts of {resource} are recorded for {path}", hint=nearest(resource, names))
     out.listing(found, _steps(named), nothing="nothing is recorded for this time")
     if out.for_people and found["points"]:
         waits = found["waits"]
@@ -182,9 +186,8 @@ def history(
         say(f"{named or 'no resource'}; {waits['started']} started{half}{most}")
 
 
-def _first_resource(points: Sequence[Answer]) -> str | None:
+def _main_of(names: Sequence[str]) -> str | None:
     """A device where there is one."""
-    names = sorted({row["resource"] for point in points for row in point["accounts"]})
     return next((name for name in names if "/" in name), names[0] if names else None)
 
 

@@ -18,7 +18,7 @@ import typer
 from queuer.cli.client import fetch
 from queuer.cli.failures import Misused
 from queuer.cli.output import Column, Printer, View, ago, clean, clock, moment, printed, say
-from queuer.domain.quantity import amount_text, parse_sum, readable
+from queuer.domain.quantity import amount_text, full_name, parse_sum, readable
 from queuer.domain.reasons import said_by
 
 Answer = Mapping[str, Any]
@@ -50,7 +50,7 @@ def tree(
     """Show the tree of queues with used, guaranteed, borrowed, lent and pending amounts."""
     answer = fetch("/queues")
     queues = answer["items"]
-    named = resource or main_resource(queues)
+    named = full_name(resource, resources_of(queues)) if resource else main_resource(queues)
     if (resource or flavor) and not any(account_of(queue, named, flavor) for queue in queues):
         raise _no_such_account(queues, named, flavor)
     if not out.for_people:

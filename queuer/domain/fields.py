@@ -57,9 +57,12 @@ def format_duration(seconds: float) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`did you mean x?` for a mistyped name, else what there is: of many the three that begin most alike."""
+    """`did you mean x?` for a name that is mistyped or lacks what is before its slash, else what there is: of many the
+    three that begin most alike.
+    """
     choices = sorted(known)
-    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+    whole = [choice for choice in choices if choice.endswith(f"/{name}")]
+    close = whole or difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]}?"
     if len(choices) <= LISTED:

@@ -119,6 +119,18 @@ def short(resource: str) -> str:
     return resource.rpartition("/")[2]
 
 
+def meant(word: str, resources: Iterable[str]) -> list[str]:
+    """The resources that a word may name: the one of this name, else all that end so after a slash."""
+    known = sorted(resources)
+    return [word] if word in known else [resource for resource in known if short(resource) == word]
+
+
+def full_name(word: str, resources: Iterable[str]) -> str:
+    """The only resource that a word may name; the word itself where there is none, or several."""
+    found = meant(word, resources)
+    return found[0] if len(found) == 1 else word
+
+
 def amount_text(quantity: str | int, resource: str) -> str:
     """`15,360 cpu`, `160 TiB memory`, `8 gpu`, `1 pod`."""
     amount = readable(quantity, resource=resource)

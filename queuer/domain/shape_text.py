@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import nearest
-from queuer.domain.quantity import parse_quantity
+from queuer.domain.quantity import meant, parse_quantity
 from queuer.domain.workload import PodSet
 
 MOST = 100_000
@@ -56,9 +56,7 @@ def parse_amounts(text: str, *, resources: Collection[str], field: str = "shape"
 
 
 def _resource(name: str, resources: Collection[str], *, field: str) -> str:
-    if name in resources:
-        return name
-    alike = sorted(resource for resource in resources if resource.rpartition("/")[2] == name)
+    alike = meant(name, resources)
     if len(alike) == 1:
         return alike[0]
     if _COUNT.match(name):

@@ -14,7 +14,7 @@ from queuer.domain.fields import nearest
 from queuer.domain.intake import check, over_max_pending, refused
 from queuer.domain.keys import PRIORITY_CLASS
 from queuer.domain.per_user import too_large
-from queuer.domain.quantity import Resources
+from queuer.domain.quantity import Resources, full_name
 from queuer.domain.queue import Access, QueueState
 from queuer.domain.reasons import Explanation
 from queuer.domain.rules import Rules, allowed_flavors
@@ -230,7 +230,8 @@ class ClusterDomains:
         there = cycle.map
         main = next((name for name in there.resources if name not in _PLAIN), "cpu")
         level = _known(self.level or there.levels[0], there.levels, field="level")
-        resource = _known(self.resource or main, there.resources, field="resource")
+        resource = full_name(self.resource or main, there.resources)
+        resource = _known(resource, there.resources, field="resource")
         rows = tuple(there.domains(level, resource))
         return DomainTable(levels=there.levels, level=level, resource=resource, rows=rows)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from queuer.api.workloads.paragraphs import duration
 from queuer.cli.failures import Exit
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
+from queuer.store import rollup
+from queuer.store.engine import begin
 from tests.api import cli
 from tests.api.identity import Api
 from tests.api.rows import NOW, A, Author, waits
@@ -161,6 +164,26 @@ async def test_a_manifest_is_read_as_kubectl_reads_it(
 async def test_a_mistyped_amount_is_no_empty_table(shared: Api, flags: list[str]) -> None:
     done = await run(shared, "queue", "tree", *flags)
     assert (done.code, done.out, "nvidia.com/gpu" in done.err) == (Exit.USAGE, "", True)
+
+
+async def test_a_resource_is_named_by_its_end(shared: Api) -> None:
+    """As in a shape. `did you mean cpu?` led whoever asked for `gpu` to another resource."""
+    for arguments, heading in (
+        (["queue", "tree"], "nvidia.com/gpu\n"),
+        (["topo"], "nvidia.com/gpu as of cycle"),
+    ):
+        done = await run(shared, *arguments, "--resource", "gpu")
+        assert (done.code, heading in done.out + done.err) == (0, True), done.err
+
+
+async def test_a_history_of_a_resource_that_was_not_recorded_is_refused(shared: Api, author: Author) -> None:
+    """A table of dashes would say that nothing of it was used."""
+    async with begin(author.engine) as connection:
+        await rollup.record(connection, author.epoch, at=time.time())
+    known = await run(shared, "queue", "history", A, "--resource", "gpu")
+    assert (known.code, "nvidia.com/gpu; " in known.err) == (0, True), known.err
+    wrong = await run(shared, "queue", "history", A, "--resource", "gpux")
+    assert (wrong.code, wrong.out) == (Exit.USAGE, "")
 
 
 async def test_the_reasons_that_why_prints_sum_to_the_time_that_it_waited(
