@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from queuer.domain.errors import InvalidInput
+from queuer.domain.fields import nearest
 from queuer.domain.reasons import moment
 from queuer.domain.workload import State
 
@@ -29,6 +31,13 @@ ORDERED = "workload.ordered"
 def utc(seconds: float) -> str:
     """A time as events hold it."""
     return datetime.fromtimestamp(seconds, tz=UTC).isoformat(timespec="seconds")
+
+
+def check_type(type: str) -> None:
+    """Raise InvalidInput unless events have this type, or types that begin with this word."""
+    known = {*SENTENCES, *(each.partition(".")[0] for each in SENTENCES)}
+    if type not in known:
+        raise InvalidInput.at("type", f"there are no events of type {type[:63]!r}", nearest(type, known))
 
 
 def event_text(type: str, data: Data) -> str:

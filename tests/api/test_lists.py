@@ -11,7 +11,7 @@ from queuer.domain.workload import State
 from queuer.store import listing
 from tests.api.identity import Api
 from tests.api.problems import problem_of
-from tests.api.rows import GPU, NOW, A, Author, B, waits
+from tests.api.rows import GPU, NOW, TREE, A, Author, B, waits
 from tests.store.support import workload
 
 LISTS = {"workloads": "uid", "queues": "path", "events": "id", "audit": "id", "cycles": "id"}
@@ -185,12 +185,33 @@ async def test_jobs_that_are_alike_are_one_line(
         ("workloads?since=0001-01-01T00:00:00%2B14:00", "since"),
         ("workloads?until=9999-12-31T23:59:59.999999Z", "until"),
         ("queues/root/history?until=9999-12-31T23:59:59-14:00", "until"),
+        *((f"{path}?since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z", "since")
+          for path in ("audit", "cycles", "events", "workloads", "queues/root/history")),
+        ("events?type=workload.stat", "type"),
+        ("events?type=jobs", "type"),
     ],
-)
+)  # fmt: skip
 async def test_what_does_not_go_is_named(api: Api, query: str, field: str) -> None:
     refused = problem_of(await api.get(f"/api/v1/{query}"), "invalid_input")
     assert refused["errors"][0]["field"] == field
     assert refused["errors"][0]["hint"] or refused["errors"][0]["message"]
+
+
+@pytest.mark.parametrize("query", ["events?queue", "audit?target", "changesets?root", "workloads?queue"])
+async def test_a_queue_that_never_was_is_told_with_the_nearest(api: Api, author: Author, query: str) -> None:
+    """An empty list would pass for a queue with which nothing was done."""
+    await author.tree()
+    refused = problem_of(await api.get(f"/api/v1/{query}={A}x"), "not_found")
+    assert f"did you mean {A}" in refused["detail"]
+
+
+async def test_what_was_done_with_a_deleted_queue_is_told(api: Api, author: Author) -> None:
+    await author.tree()
+    queues = {path: queue for path, queue in TREE["queues"].items() if path != A}
+    await author.tree({**TREE, "queues": queues, "prune": True})
+    problem_of(await api.get(f"/api/v1/queues/{A}"), "not_found")
+    assert (await get(api, "audit", target=A))["items"]
+    assert (await get(api, "changesets", root=A))["items"]
 
 
 async def test_a_cursor_is_of_one_list_and_one_order(api: Api, author: Author) -> None:

@@ -30,9 +30,9 @@ PARTS: dict[str, tuple[Variable, ...]] = {
 def made() -> str:
     """The page."""
     said = (
-        "Programs are set up by environment variables, read once at the start. All that is wrong is named at once, "
-        "and the program does not start. An empty variable is one that is not set. A server warns of a variable that "
-        "it does not know and that resembles one of these: `no such setting`."
+        "Programs are set up by environment variables, read once at the start. What is wrong is named with the form "
+        "that is needed, and the program does not start. An empty variable is one that is not set. A server warns of a "
+        "variable that it does not know and that resembles one of these: `no such setting`."
     )
     parts = [text for title, rows in PARTS.items() for text in (f"## {title}", _table(rows))]
     return page("Settings", said, *parts)

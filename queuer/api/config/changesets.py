@@ -19,6 +19,7 @@ from queuer.api.config.writing import Desk, Wish, Writes
 from queuer.api.deps import PREFIX, Asking, Engine, one_view
 from queuer.api.http.documents import DOCUMENT_BODY, RawBody, read_document
 from queuer.api.http.lists import make_cursor, read_cursor
+from queuer.api.http.parameters import check_queue
 from queuer.api.http.pointers import placed
 from queuer.api.http.problems import OwnedElsewhere
 from queuer.api.identity.rights import Resource, Right, Verb
@@ -126,6 +127,8 @@ async def list_changesets(
     before = None if cursor is None else read_cursor(cursor, "revision", int)[0]
     async with one_view(engine) as connection:
         found = await history.page(connection, root=root, before=before, count=limit + 1)
+        if not found and before is None:
+            await check_queue(connection, root)  # one that was deleted has changesets
     items = [applied(each if everything else history.about(each, root)) for each in found[:limit]]
     following = make_cursor("revision", found[limit - 1].revision) if len(found) > limit else None
     return models.ChangesetList(items=items, next=following)

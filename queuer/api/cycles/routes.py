@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from queuer.api.cycles import models
 from queuer.api.deps import PREFIX, Asking, Engine, Latest, Snapshot, Visible, one_view
-from queuer.api.http.lists import Cursor, Limit, make_cursor, read_cursor, standing
+from queuer.api.http.lists import Cursor, Limit, check_times, make_cursor, read_cursor, standing
 from queuer.api.identity.rights import Resource, Right, Verb
 from queuer.api.models import Instant
 from queuer.domain.errors import NotFound
@@ -39,6 +39,7 @@ async def list_cycles(
     cursor: Cursor = None,
 ) -> models.CycleList:
     """Decisions, newest first."""
+    check_times(since, until)
     found = await pastcycles.page(
         snapshot,
         before=None if cursor is None else read_cursor(cursor, "id", int)[0],

@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, TypedDict, TypeVar
 
@@ -74,6 +75,12 @@ def newest_cycle(found: lookup.NewestCycle | None) -> NewestCycle | None:
 def queue_of(text: str | None) -> str | None:
     """The queue that is meant with all below it."""
     return None if text is None else text.removesuffix(BELOW)
+
+
+def check_times(since: datetime | None, until: datetime | None) -> None:
+    """Raise InvalidInput where no time is within both."""
+    if since is not None and until is not None and since > until:
+        raise InvalidInput.at("since", "is after until", "swap them, or leave one out")
 
 
 def words(text: str | None, known: type[W], *, field: str) -> tuple[W, ...]:

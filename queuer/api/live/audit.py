@@ -13,7 +13,8 @@ from pydantic import Field
 
 from queuer.api.config.changes import describe, nameless_change
 from queuer.api.deps import PREFIX, Asking, Engine, Snapshot, Visible, one_view
-from queuer.api.http.lists import Limit, Page, queue_of, standing
+from queuer.api.http.lists import BELOW, Limit, Page, check_times, queue_of, standing
+from queuer.api.http.parameters import check_queue
 from queuer.api.identity.rights import Forbidden, Resource, Right, Verb
 from queuer.api.models import Instant, Model
 from queuer.domain.events import figures
@@ -82,6 +83,7 @@ async def list_audit(
     cursor: Annotated[int | None, Query(ge=0, description="`next` of the page before.")] = None,
 ) -> AuditList:
     """Entries that the caller may see, the newest first. A job is named to those who may read its namespace."""
+    check_times(since, until)
     readable = None if paths is None else namespaces
     found = await audit.page(
         snapshot,
@@ -95,6 +97,9 @@ async def list_audit(
         readable=readable,
         count=limit,
     )
+    narrowed = any(each is not None for each in (namespace, actor, since, until, after, cursor))
+    if target is not None and target.startswith(f"{ROOT}.") and not (found.rows or found.next or narrowed):
+        await check_queue(snapshot, target.removesuffix(BELOW))  # one that was deleted has entries
     rows = [replace(row, detail=_nameless_job(row.detail, readable)) for row in found.rows]
     items = [
         AuditEntry.from_record(

@@ -11,11 +11,11 @@ from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from queuer.api.deps import PREFIX, Snapshot, Visible
-from queuer.api.http.lists import Limit, Page, QueueAndBelow, queue_of, standing
+from queuer.api.http.lists import Limit, Page, QueueAndBelow, check_times, queue_of, standing
 from queuer.api.http.parameters import check_queue
 from queuer.api.models import Instant, Model
 from queuer.domain.errors import InvalidInput
-from queuer.domain.events import event_text
+from queuer.domain.events import check_type, event_text
 from queuer.domain.workload import State
 from queuer.store import events
 from queuer.store.tables import CommandOutcome, CommandVerb
@@ -103,6 +103,9 @@ async def list_events(
     """Events that the caller may see: the newest first, or with `after` in the order in which they happened."""
     if after is not None and before is not None:
         raise InvalidInput.at("before", "goes not with after", "give one of them")
+    check_times(since, until)
+    if type is not None:
+        check_type(type)
     forward, below = after is not None, queue_of(queue)
     edge = cursor if cursor is not None else after if forward else before
     if below is not None:

@@ -14,6 +14,7 @@ from queuer.api.http.lists import (
     Cursor,
     Limit,
     QueueAndBelow,
+    check_times,
     make_cursor,
     queue_of,
     read_cursor,
@@ -79,6 +80,7 @@ async def list_workloads(
 
     Pages are stable while workloads come and go. Orders other than by submit time, and groups, are of live jobs.
     """
+    check_times(since, until)
     order = word(sort.removeprefix("-"), Order, field="sort")
     wanted = Wanted(
         namespaces=namespaces,
