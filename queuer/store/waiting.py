@@ -42,10 +42,10 @@ _GROUPS = text(f"""
         min(submitted) AS oldest, min(reason_since) AS since
     FROM ({ROWS}) AS waiting GROUP BY queue, token, verdict, unstartable, admissible, in_line, pod_sets
 """)
-_LINE = text("""
+_LINE = text(f"""
     SELECT count(*) FROM workload
     WHERE queue = :queue AND namespace = :namespace AND state = 'Queued' AND deleted_at IS NULL
-        AND coalesce(not_asked, 'over_max_pending') = 'over_max_pending'
+        AND coalesce(not_asked, 'over_max_pending') = 'over_max_pending' AND NOT {UNSTARTABLE}
 """)
 
 
@@ -91,7 +91,7 @@ async def groups(connection: AsyncConnection) -> list[Group]:
 
 
 async def in_line(connection: AsyncConnection, *, queue: str, namespace: str) -> int:
-    """How many jobs of a namespace have a place in the line of a queue (`maxPending`)."""
+    """How many jobs of a namespace are ahead of a new one in the line of a queue (`maxPending`)."""
     values = {"queue": queue, "namespace": namespace}
     return int((await connection.execute(_LINE, values)).scalar_one())
 

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.store import workloads
 from queuer.store.engine import begin
-from queuer.store.waiting import ROWS
+from queuer.store.waiting import ROWS, in_line
 from tests.store.support import NOW, commit_cycle, cycle, intake_of, workload
 
 PARAMS: tuple[dict[str, Any], ...] = (
@@ -37,6 +37,8 @@ async def test_both_say_the_same(engine: AsyncEngine, epoch: int) -> None:
         explained = {uid: Explanation(primary=reason) for uid, reason in reasons.items()}
         await commit_cycle(connection, epoch=epoch, record=cycle(1), explanations=explained)
         rows = (await connection.execute(text(ROWS))).all()
+        ahead = await in_line(connection, queue="root.a", namespace=made[0].workload.namespace)
     said = {row.uid: (row.unstartable, row.admissible) for row in rows}
     assert said == {uid: (r.unstartable, r.starves("root.a")) for uid, r in reasons.items()}
+    assert ahead == sum(not reason.unstartable for reason in reasons.values())
     assert set(said.values()) == {(True, False), (False, True), (False, False)}

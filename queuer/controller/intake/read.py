@@ -43,7 +43,7 @@ def take_in(
                 own = found.workload
                 found = _in_line(found, state, new[own.queue, own.namespace])
                 if known is None:
-                    insort(new[own.queue, own.namespace], (own.submitted, own.uid))
+                    insort(new[own.queue, own.namespace], state.lines.place(found))
             if known is None or uid in anew or not _same(known, found):
                 changes.put(uid, after=found, reread=True)
 
@@ -56,7 +56,7 @@ def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
     if unstartable is not None or live.unstartable:
         live = replace(live, explanation=unstartable)
     own, most = live.workload, state.rules.max_pending(live.workload.queue)
-    within = state.lines.ahead(own) + bisect_left(new, (own.submitted, own.uid)) < most
+    within = state.lines.ahead(live) + bisect_left(new, state.lines.place(live)) < most
     if within or own.uid in state.bound:
         return live
     unstartable = unstartable or too_large(own, state.rules.tree)

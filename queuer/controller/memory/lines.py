@@ -1,7 +1,7 @@
 """Order among jobs: which of a queue's waiting jobs are within its `maxPending`, and whose turn it is to be read.
 
-Of each namespace the first jobs by submit time are within. The others are stored and told why, and no decision is asked
-about them until others have left.
+Of each namespace the first jobs by submit time are within; jobs that can never start come after all others. Those that
+are not within are stored and told why, and no decision is asked about them until others have left.
 """
 
 from __future__ import annotations
@@ -10,40 +10,46 @@ from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 
-from queuer.domain.workload import Workload
+from queuer.controller.memory.live import Live
 
-Place = tuple[float, str]
-"""Submit time and uid."""
+Place = tuple[bool, float, str]
+"""Whether it can never start, submit time and uid."""
 
 
 class Lines:
-    """One line per queue and namespace. `limit`: the most of a namespace that are within, by queue path."""
+    """One line per queue and namespace. `limit`: the most of a namespace that are within, by queue path; `unstartable`:
+    whether a workload can never start.
+    """
 
-    def __init__(self, limit: Callable[[str], int]) -> None:
-        self._limit = limit
+    def __init__(self, limit: Callable[[str], int], unstartable: Callable[[Live], bool]) -> None:
+        self._limit, self._unstartable = limit, unstartable
         self._lines: dict[tuple[str, str], list[Place]] = {}
         self._where: dict[str, tuple[tuple[str, str], Place]] = {}
         self.over_max_pending: set[str] = set()
 
-    def ahead(self, workload: Workload) -> int:
-        """How many wait before it, or would if it had its place."""
-        line = self._lines.get((workload.queue, workload.namespace), ())
-        return bisect_left(line, (workload.submitted, workload.uid))
+    def place(self, live: Live) -> Place:
+        """Its place in the line of its queue and namespace."""
+        return self._unstartable(live), live.workload.submitted, live.uid
 
-    def put(self, workload: Workload) -> list[str]:
-        """Give a workload its place; returns others of whom it changes whether they are within."""
-        where = (workload.queue, workload.namespace), (workload.submitted, workload.uid)
-        if self._where.get(workload.uid) == where:
+    def ahead(self, live: Live) -> int:
+        """How many wait before it, or would if it had its place."""
+        line = self._lines.get((live.workload.queue, live.workload.namespace), ())
+        return bisect_left(line, self.place(live))
+
+    def put(self, live: Live) -> list[str]:
+        """Give a workload its place; returns others of whom it may change whether they are within."""
+        where = (live.workload.queue, live.workload.namespace), self.place(live)
+        if self._where.get(live.uid) == where:
             return []
-        others = self.discard(workload.uid)
-        key, place = self._where[workload.uid] = where
+        others = self.discard(live.uid)
+        key, place = self._where[live.uid] = where
         line = self._lines.setdefault(key, [])
         insort(line, place)
-        most = self._limit(workload.queue)
+        most = self._limit(live.workload.queue)
         if len(line) > most:
-            last = max(place, line[most])[1]
+            *_, last = max(place, line[most])
             self.over_max_pending.add(last)
-            others += [last] if last != workload.uid else []
+            others += [last] if last != live.uid else []
         return others
 
     def discard(self, uid: str) -> list[str]:
@@ -59,22 +65,24 @@ class Lines:
             self.over_max_pending.discard(uid)
             return []
         most = self._limit(key[0])
-        if len(line) < most or (next_ := line[most - 1][1]) not in self.over_max_pending:
+        if len(line) < most or (next_ := line[most - 1][-1]) not in self.over_max_pending:
             return []
         self.over_max_pending.discard(next_)
         return [next_]
 
-    def rebuild(self, workloads: Iterable[Workload] | None = None) -> None:
+    def rebuild(self, lives: Iterable[Live] | None = None) -> None:
         """Start again with these, or with those that are there where the limits may have changed."""
-        if workloads is not None:
-            self._where = {w.uid: ((w.queue, w.namespace), (w.submitted, w.uid)) for w in workloads}
+        if lives is not None:
+            self._where = {
+                live.uid: ((live.workload.queue, live.workload.namespace), self.place(live)) for live in lives
+            }
             self._lines = {}
             for key, place in self._where.values():
                 self._lines.setdefault(key, []).append(place)
         self.over_max_pending = set()
         for (queue, _), line in self._lines.items():
             line.sort()
-            self.over_max_pending.update(uid for _, uid in line[self._limit(queue) :])
+            self.over_max_pending.update(uid for *_, uid in line[self._limit(queue) :])
 
 
 class Turns:

@@ -64,7 +64,7 @@ class ClusterState:
         self.touched: set[str] = set()
         self.unread = Turns()
         self.untold: dict[str, Explanation] = {}
-        self.lines = Lines(lambda queue: self.rules.max_pending(queue))
+        self.lines = Lines(lambda queue: self.rules.max_pending(queue), self._can_never_start)
         self.quarantine = Quarantine()
         self.commanded = False
         self.failures: dict[str, str] = {}
@@ -172,8 +172,7 @@ class ClusterState:
             self.touch(uid)
 
     def holding(self, workload: Workload, *, now: float, lost_after: float) -> tuple[PodView, ...]:
-        """Pods of a job, without those that are given up: they were to go long ago, and their node is not
-        there to let them."""
+        """Pods of a job, without those given up: they were to go long ago, and their node does not let them."""
         return tuple(
             pod for pod in self.pods.of(workload)
             if not self.given_up(pod.node, pod.deleted, now=now, lost_after=lost_after)
@@ -202,20 +201,23 @@ class ClusterState:
 
     def _line_up(self, live: Live) -> None:
         """Give it its place in line, or take it away. Jobs whose reason changes by that are read again."""
-        others = self.lines.put(live.workload) if live.in_line else self.lines.discard(live.uid)
+        others = self.lines.put(live) if live.in_line else self.lines.discard(live.uid)
         if (live.uid in self.lines.over_max_pending) != (live.not_asked is NotAsked.OVER_MAX_PENDING):
             others.append(live.uid)
         self.read_again(others)
+
+    def _can_never_start(self, live: Live) -> bool:
+        """Whether that was told, and holds on all of its flavors: the word of a decision may be of one."""
+        return live.unstartable and self.outlook.unstartable(live.workload) is not None
 
     def _file(self, live: Live) -> None:
         """Keep the short lists: who is landing, leaving or missing pods, waits for a time to pass, holds something."""
         due = live.placement is not None and live.placement.due is not None
         moving = due or live.short is not None or (live.charged and live.state is not State.RUNNING)
         timed = live.state.waiting and (bool(live.avoid) or live.rest is not None)
-        lists = (
+        for listed, members in (
             (moving, self.moving), (timed, self.timed), (live.charged, self.holds), (live.unstartable, self.unstartable)
-        )  # fmt: skip
-        for listed, members in lists:
+        ):  # fmt: skip
             (members.add if listed else members.discard)(live.uid)
 
     def hold(self, bonds: tuple[Bond, ...], reservations: tuple[Reservation, ...]) -> None:
@@ -251,7 +253,7 @@ class ClusterState:
         self.rules, self.revision = rules, rules.revision
         self.hold(bonds, reservations)
         self._allocatable = self._outlook = None
-        self.lines.rebuild(live.workload for live in self.live.values() if live.in_line)
+        self.lines.rebuild(live for live in self.live.values() if live.in_line)
         self.quarantine, self.untold, self.failures, self.refusals = Quarantine(), {}, {}, {}
         for uid in self.elsewhere:
             self._follow_elsewhere(uid)
@@ -341,8 +343,7 @@ class ClusterState:
 
     def learn(self, workload: Workload, seconds: float) -> None:
         """A run has ended by itself. Jobs like it are estimated anew when that tells more of them."""
-        news = self.estimates.learn(workload, seconds)
-        if news is not None:
+        if (news := self.estimates.learn(workload, seconds)) is not None:
             self.estimate(news)
 
     def estimate(self, news: News | None = None) -> None:
@@ -395,6 +396,5 @@ class ClusterState:
     def outlook(self) -> Outlook:
         """Tells which workloads could start one day on these nodes, by this configuration."""
         if self._outlook is None:
-            rules, nodes = self.rules, (self.nodes[name] for name in sorted(self.nodes))
-            self._outlook = Outlook(nodes, rules)
+            self._outlook = Outlook((self.nodes[name] for name in sorted(self.nodes)), self.rules)
         return self._outlook

@@ -20,7 +20,7 @@ from queuer.domain.assignments import Bond
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.override import Override, Setting
 from queuer.domain.queue import Access, PerUser, Queue, QueueTree
-from queuer.domain.reasons import Token, Verdict
+from queuer.domain.reasons import Token, Verdict, simple
 from queuer.domain.routing import RoutingRule
 from queuer.domain.rules import Rules
 from queuer.domain.workload import State
@@ -190,6 +190,29 @@ def test_the_victim_of_a_bound_gang_does_not_put_it_out_of_its_line() -> None:
     keep(state, read(state))
     assert told(state, "j1") == (Verdict.WAIT, Token.BEHIND_IN_QUEUE)
     assert not is_candidate(state.live["j1"], state, now=0.0)
+
+
+def test_jobs_that_can_never_start_take_no_place_of_a_job_that_can() -> None:
+    """Three jobs with a wrong number kept their namespace out. A node that holds them puts them before it again."""
+    state = heard(*(manifest(f"j{n}", Worker=worker(1, 9)) for n in range(3)), manifest("k0"), most=2)
+    for _ in range(2):
+        keep(state, read(state))
+    too_large = (Verdict.CHANGE, Token.EXCEEDS_MAX_QUOTA)
+    assert [told(state, f"j{n}") for n in range(3)] == [too_large] * 3
+    assert {p.workload.uid for p in take(state, now=0.0).pending} == {"k0", "j0"}
+    state.node_changed(Node(name="n1", labels={HOSTNAME: "n1"}, allocatable={"cpu": 9000, "pods": 9}))
+    for _ in range(3):
+        keep(state, read(state))
+    assert {p.workload.uid for p in take(state, now=0.0).pending} == {"j0", "j1"}
+    assert told(state, "k0") == (Verdict.WAIT, Token.BEHIND_IN_QUEUE)
+
+
+def test_a_decision_about_one_flavor_costs_a_job_no_place_in_line() -> None:
+    """A job that could start elsewhere would leave its place, be read, and come back, from cycle to cycle."""
+    state = heard(manifest("j0"), manifest("j1"), most=1)
+    word = simple(Token.EXCEEDS_MAX_QUOTA, "the first flavor is too small")
+    state.put(replace(state.live["j0"], explanation=word))
+    assert [p.workload.uid for p in take(state, now=0.0).pending] == ["j0"]
 
 
 def test_what_can_never_start_is_told_so_wherever_it_is_in_line() -> None:

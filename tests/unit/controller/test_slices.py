@@ -13,7 +13,7 @@ from queuer.controller.memory.lines import Lines, Turns
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.quarantine import BACK_OFF, Quarantine
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.workload import State, Workload
+from queuer.domain.workload import State
 from tests.unit.make import gang, job_view, placed
 
 OWN = gang(name="job")
@@ -47,30 +47,35 @@ def test_a_round_looks_at_all_that_holds_something_and_at_a_slice_of_the_rest() 
 
 
 ACTS = st.lists(
-    st.tuples(st.booleans(), st.integers(0, 7), st.sampled_from("ab"), st.integers(0, 3)), max_size=40
+    st.tuples(st.booleans(), st.integers(0, 7), st.sampled_from("ab"), st.booleans(), st.integers(0, 3)),
+    max_size=40,
 )
 
 
 @given(acts=ACTS, most=st.integers(1, 4))
 def test_of_each_line_the_first_by_submit_time_are_within(
-    acts: list[tuple[bool, int, str, int]], most: int
+    acts: list[tuple[bool, int, str, bool, int]], most: int
 ) -> None:
-    """Jobs that come, move to another queue or leave are named, with those whose standing changes."""
-    lines, known = Lines(lambda _: most), dict[str, Workload]()
-    for comes, who, queue, submitted in acts:
+    """Jobs that can never start come last. Jobs that come, move to another queue or leave are named, with those whose
+    standing changes.
+    """
+    lines, known = Lines(lambda _: most, lambda live: live.workload.hold), dict[str, Live]()
+    for comes, who, queue, stuck, submitted in acts:
         uid, before = f"w{who}", set(lines.over_max_pending)
         if comes:
-            known[uid] = replace(OWN, uid=uid, queue=queue, submitted=float(submitted))
+            own = replace(OWN, uid=uid, queue=queue, submitted=float(submitted), hold=stuck)
+            known[uid] = Live(workload=own, state=State.QUEUED)
             others = lines.put(known[uid])
         else:
             known.pop(uid, None)
             others = lines.discard(uid)
         beyond = {
-            w.uid
+            live.uid
             for q in "ab"
-            for w in sorted((w for w in known.values() if w.queue == q), key=lambda w: (w.submitted, w.uid))[
-                most:
-            ]
+            for live in sorted(
+                (w for w in known.values() if w.workload.queue == q),
+                key=lambda w: (w.workload.hold, w.workload.submitted, w.uid),
+            )[most:]
         }
         assert lines.over_max_pending == beyond
         assert set(others) >= (before ^ beyond) - {uid}
