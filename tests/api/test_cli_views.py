@@ -75,7 +75,7 @@ async def test_a_job_is_asked_about_as_its_file_has_it(api: Api, author: Author,
     assert found.out.startswith("train  starts"), "its namespace is the only one that there is"
     file.write_text("---\na: 1\n---\nb: 2\n")
     found = await run(api, "sim", "job", "-f", str(file))
-    assert "holds 2 documents, one job is needed" in found.err
+    assert "holds 2 objects, one job is needed" in found.err
 
 
 async def test_top_prints_one_frame_of_what_the_api_answers(api: Api, author: Author) -> None:
