@@ -75,7 +75,6 @@ class Loop:
         self._more, self._unread = False, SLICE
         applier = Applier(
             jobs,
-            epoch=epoch,
             confirm_epoch=self._confirm_epoch,
             on_result=self._heard,
             on_refused=self._refused,

@@ -66,15 +66,12 @@ class Entry(Effect):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How an entry ended. `resource_version`: the job's new one after a PATCH; `message`: what the API server said.
-    `answered`: each of its PATCHes was refused in words, so that none can still arrive.
-    """
+    """How an entry ended. `resource_version`: the job's new one after a PATCH; `message`: what the API server said."""
 
     entry: Entry
     outcome: EntryOutcome
     resource_version: str | None = None
     message: str | None = None
-    answered: bool = False
 
 
 async def put(

@@ -106,15 +106,13 @@ def judge(entry: Entry, job: JobView, *, as_decided: bool) -> ConflictVerdict:
 
 class Applier:
     """Applies entries concurrently; results are handed to `on_result` in the event loop. `on_refused` hears of one
-    that is refused for long: the server's words, and for how many seconds. `epoch`: the leader's own; an entry of
-    another may have been sent before.
+    that is refused for long: the server's words, and for how many seconds.
     """
 
     def __init__(
         self,
         jobs: Jobs,
         *,
-        epoch: int,
         confirm_epoch: Callable[[], Awaitable[None]],
         on_result: Callable[[Result], None],
         on_refused: Callable[[Entry, str, float], None],
@@ -122,7 +120,7 @@ class Applier:
         metrics: Metrics,
         at_once: int,
     ) -> None:
-        self._jobs, self._epoch = jobs, epoch
+        self._jobs = jobs
         self._confirm_epoch = confirm_epoch
         self._on_result, self._on_refused = on_result, on_refused
         self._refused: dict[int, float] = {}  # since when, by entry that is not through
@@ -183,7 +181,6 @@ class Applier:
         right that is missing.
         """
         body: PatchBody = entry.patch
-        answered = entry.epoch == self._epoch
         pauses, looks, conflicts = iter(BACK_OFF), islice(BACK_OFF, _MOST_LOOKS), 0
         while True:
             try:
@@ -208,7 +205,6 @@ class Applier:
                 self._metrics.api_errors.labels("retried").inc()
                 await self._wait_alone(entry, error, next(pauses))
             except (ThrottledError, Unavailable):
-                answered = False
                 self._metrics.api_errors.labels("retried").inc()
             except NotMadeError as error:
                 if (seconds := next(looks, None)) is None:
@@ -216,10 +212,7 @@ class Applier:
                 await asyncio.sleep(seconds)  # without a slot
             except ApiError as error:
                 if error.status < 500 and entry.kind is EntryKind.ADMIT:
-                    return Result(
-                        entry=entry, outcome=EntryOutcome.INVALID, message=error.message, answered=answered
-                    )
-                answered = False
+                    return Result(entry=entry, outcome=EntryOutcome.INVALID, message=error.message)
                 # An eviction or withdrawal has no alternative: capacity must not be given away before it.
                 await self._wait_alone(entry, error, next(pauses))
 

@@ -22,7 +22,6 @@ from queuer.controller.settings import Settings
 from queuer.domain.reasons import LONGEST, Explanation, Reason, Token, moment, simple
 from queuer.domain.reasons.job_sentences import REFUSES
 from queuer.domain.workload import Cause, State
-from queuer.kube.kinds import BY_NAME
 from queuer.store.outbox import Effect, Result
 from queuer.store.tables import EntryKind, EntryOutcome, NotAsked
 
@@ -67,11 +66,9 @@ def _withdraw(
 ) -> None:
     """Take an admission back that did not reach the job.
 
-    A write that moves its resourceVersion, then the ledger. A job that is gone needs neither. Where no PATCH can still
-    start the job the ledger is enough: a policy that refuses all writes to it would refuse that one, too.
+    A write that moves its resourceVersion, then the ledger. A job that is gone needs neither.
     """
-    job = state.jobs.get(live.uid)
-    if job is None:
+    if live.uid not in state.jobs:
         return
     after = live
     if result.outcome is EntryOutcome.INVALID:
@@ -81,9 +78,6 @@ def _withdraw(
         given_up = evicting(after, now=changes.now)
         undo = [effect(EntryKind.EVICT, live, jobs.evict(live))]
         changes.put(live.uid, after=given_up, effects=undo, cause=Cause.WITHDRAWN)
-        return
-    if result.answered and job.suspended and BY_NAME[job.kind].gates is None:  # of pods some may have started
-        changes.put(live.uid, after=requeued(after), cause=Cause.WITHDRAWN)
         return
     changes.put(live.uid, after=after, effects=[effect(EntryKind.WITHDRAW, live, jobs.withdraw(live))])
 

@@ -101,7 +101,7 @@ def applier(
             raise LeadershipLost("epoch 1 is over")
 
     return Applier(
-        cluster, epoch=ENTRY.epoch, confirm_epoch=confirm, on_result=on_result, on_refused=on_refused,
+        cluster, confirm_epoch=confirm, on_result=on_result, on_refused=on_refused,
         failpoints=Failpoints(), metrics=Metrics(), at_once=2,
     )  # fmt: skip
 
@@ -233,36 +233,6 @@ async def test_a_job_that_asks_for_something_else_now_is_not_started() -> None:
 )
 async def test_gone_and_refused_are_told_apart(error: ApiError, outcome: EntryOutcome) -> None:
     assert (await applier(Cluster(error)).apply(ENTRY)).outcome is outcome
-
-
-CONFLICT, INVALID = _refusal(ConflictError, 409), _refusal(InvalidError, 422)
-
-
-@pytest.mark.parametrize(
-    ("refusals", "answered"),
-    [
-        ([INVALID], True),
-        ([_refusal(ApiError, 403)], True),
-        ([CONFLICT, INVALID], True),
-        ([Unavailable("timed out"), INVALID], False),
-        ([_refusal(ThrottledError, 429), INVALID], False),
-        ([_refusal(ApiError, 500), INVALID], False),
-        ([Unavailable("timed out"), CONFLICT, INVALID], False),
-    ],
-)
-async def test_a_start_that_may_still_arrive_is_not_answered(
-    refusals: list[Exception], answered: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its charge must not go before a write to the job has made that impossible."""
-    monkeypatch.setattr(applying, "BACK_OFF", BackOff(first=0.001, longest=0.001))
-    result = await applier(Cluster(*refusals)).apply(ENTRY)
-    assert (result.outcome, result.answered) == (EntryOutcome.INVALID, answered)
-
-
-async def test_a_start_of_an_earlier_leader_may_still_arrive() -> None:
-    """That one may have sent it as well, and hang."""
-    result = await applier(Cluster(INVALID)).apply(replace(ENTRY, epoch=ENTRY.epoch - 1))
-    assert (result.outcome, result.answered) == (EntryOutcome.INVALID, False)
 
 
 async def test_an_eviction_is_tried_until_it_is_through() -> None:

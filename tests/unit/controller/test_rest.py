@@ -23,7 +23,7 @@ from queuer.domain.rules import Rules
 from queuer.domain.workload import State
 from queuer.kube.kinds import JOB, JOBSET
 from queuer.store.outbox import Result
-from queuer.store.tables import EntryKind, EntryOutcome, NotAsked
+from queuer.store.tables import EntryOutcome, NotAsked
 from queuer.store.workloads import Setback, StoredWorkload
 from tests.unit.landed import LIMITS
 from tests.unit.make import entry_of, keep, placed, sure
@@ -107,34 +107,6 @@ def test_an_admission_that_the_api_server_refuses_is_tried_again_after_a_growing
         assert scene.live.rest == rest
         assert not is_candidate(scene.live, scene.state, now=rest - 1)
         assert is_candidate(scene.live, scene.state, now=rest)
-
-
-@pytest.mark.parametrize(
-    ("result", "suspended", "charged"),
-    [
-        (replace(REFUSAL, answered=True), True, False),
-        (REFUSAL, True, True),
-        (replace(REFUSAL, answered=True), False, True),
-    ],
-    ids=["refused in words", "may still arrive", "runs, adopted"],
-)
-def test_a_start_that_can_not_arrive_any_more_gives_its_charge_back_at_once(
-    result: Result, suspended: bool, charged: bool
-) -> None:
-    """A policy that refuses each update of a job would refuse the write that takes an admission back, for ever. What
-    may still start, or runs, stays charged until that write is through.
-    """
-    scene = Scene()
-    scene.state.job_changed(replace(scene.state.jobs["u"], suspended=suspended))
-    scene.state.put(replace(scene.live, state=State.ADMITTED, placement=PLACEMENT))
-    changes = Round(scene.state.live, now=100.0)
-    take_results(changes, [result], state=scene.state, jobs=scene.jobs, limits=LIMITS)
-    after = sure(changes["u"].after)
-    assert (after.charged, [e.kind for e in changes["u"].effects]) == (
-        charged, [EntryKind.WITHDRAW] if charged else [],
-    )  # fmt: skip
-    assert after.rest == 160.0
-    assert "a policy forbids it" in sure(after.explanation).primary.text
 
 
 def test_after_two_starts_in_a_row_that_failed_the_decision_evicts_nobody_for_it() -> None:
