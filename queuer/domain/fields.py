@@ -57,7 +57,7 @@ def format_duration(seconds: float) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`did you mean x?` for a name that is mistyped or lacks what is before its slash, else what there is: of many the
+    """`did you mean x?` for a name that is mistyped, or lacks what is before its slash. Else what there is: of many the
     three that begin most alike.
     """
     choices = sorted(known)

@@ -143,6 +143,8 @@ class Access:
 
 
 DEFAULT_ACCESS = Access(max_pending=5000)
+HIGHEST_PRIORITY = 1_000_000_000
+"""The highest value of a PriorityClass that is not Kubernetes' own."""
 SYSTEM_CLASSES = "system-"
 """PriorityClasses of this prefix are for the cluster's own pods: they never order a queued job."""
 

@@ -14,7 +14,17 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from queuer.domain.queue import ROOT, SYSTEM_CLASSES, Order, Policy, Preempt, Queue, QueueState, QuotaRow
+from queuer.domain.queue import (
+    HIGHEST_PRIORITY,
+    ROOT,
+    SYSTEM_CLASSES,
+    Order,
+    Policy,
+    Preempt,
+    Queue,
+    QueueState,
+    QuotaRow,
+)
 from queuer.imports.kueue_flavors import Flavors
 from queuer.imports.kueue_notes import note_cluster_queue
 from queuer.imports.kueue_owners import Owner, read_cluster_queue, read_cohort
@@ -32,8 +42,6 @@ from queuer.imports.records import (
 )
 
 GROUP = "kueue.x-k8s.io"
-_HIGHEST = 1_000_000_000
-"""The highest value of a PriorityClass that is not Kubernetes' own."""
 _READ = ("ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Topology", "WorkloadPriorityClass")
 _WITHOUT_EQUAL = ("AdmissionCheck", "ProvisioningRequestConfig", "MultiKueueConfig", "MultiKueueCluster")
 KINDS = "clusterqueues,cohorts,localqueues,resourceflavors,topologies.kueue.x-k8s.io,workloadpriorityclasses,namespaces"
@@ -207,8 +215,8 @@ def _priority_class(manifest: Manifest, found: Findings) -> None:
         text = f"a PriorityClass of this name is refused: {SYSTEM_CLASSES}* is Kubernetes' own"
         found.tell(Fate.REFUSED, about, text, f"create one of value {value} under another name")
         return
-    if value > _HIGHEST:
-        text = f"a PriorityClass of value {value} is refused: {_HIGHEST} is the highest"
+    if value > HIGHEST_PRIORITY:
+        text = f"a PriorityClass of value {value} is refused: {HIGHEST_PRIORITY} is the highest"
         found.tell(Fate.REFUSED, about, text, "create one of a lower value")
         return
     text = f"a tree has no classes: a PriorityClass of value {value} orders jobs that name it"

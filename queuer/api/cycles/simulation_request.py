@@ -14,7 +14,7 @@ from queuer.domain.document import TreeDocument, parse
 from queuer.domain.errors import FieldProblem, InvalidInput, located
 from queuer.domain.fields import Problems, Reader, nearest
 from queuer.domain.keys import QUEUE
-from queuer.domain.queue import check_path
+from queuer.domain.queue import HIGHEST_PRIORITY, check_path
 from queuer.domain.shape_text import parse_shape
 from queuer.domain.workload import Workload
 from queuer.kube.kinds import BY_NAME, JobKind, PodGroup, group_like
@@ -28,7 +28,6 @@ _INSIDE = {
     "StatefulSet": "give a Pod with its spec.template",
 }
 """The part that is queued of kinds that are not."""
-_HIGHEST = 1_000_000_000
 FIELDS = (
     "job", "shape", "queue", "namespace", "user", "groups", "priority", "preemptible", "required", "preferred",
     "maxRuntime", "queueTree",
@@ -60,9 +59,9 @@ def asked_of(document: Any, *, resources: Collection[str]) -> SimulationRequest:
     if body.readable and body.said("job") == body.said("shape"):
         hint = "send the manifest of a job, or shape: 8xgpu:8 with queue and namespace"
         problems.note("job", "either a job or a shape is needed", hint)
-    priority, preemptible = body.whole("priority", least=-_HIGHEST), body.flag("preemptible")
-    if priority is not None and priority > _HIGHEST:
-        problems.note("priority", f"is above {_HIGHEST}, the highest that a PriorityClass may have")
+    priority, preemptible = body.whole("priority", least=-HIGHEST_PRIORITY), body.flag("preemptible")
+    if priority is not None and priority > HIGHEST_PRIORITY:
+        problems.note("priority", f"is above {HIGHEST_PRIORITY}, the highest that a PriorityClass may have")
     queue, namespace = body.text("queue"), body.text("namespace")
     user, groups = body.text("user"), body.texts("groups")
     if groups and user is None:

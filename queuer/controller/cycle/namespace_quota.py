@@ -119,7 +119,8 @@ class Reckoning:
         smallest = {p.name: p.least for p in workload.pod_sets}
         found = {(s.quota, s.resource): s for s in self._shortages(workload, smallest, victims)}
         if not found:
-            return None if self._bears(workload, _counts(places), victims=victims) else _SMALLER
+            borne = not places or self._bears(workload, _counts(places), victims=victims)
+            return None if borne else _SMALLER
         short = sorted(found.values(), key=lambda s: not s.unstartable)
         users = [self._users(namespace, s.resource, workload.priority) for s in short]
         reasons = tuple(s.reason(workload, who) for s, who in zip(short, users, strict=True))

@@ -29,8 +29,7 @@ from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.rules import Rules
-from queuer.domain.workload import PodSet, State
-from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaSpec
+from queuer.domain.workload import State
 from queuer.solver.decide import decide
 from queuer.solver.records import Plan, Snapshot
 from queuer.solver.stored import StoredCycle
@@ -267,33 +266,6 @@ async def test_work_of_which_no_entry_can_be_made_counts_in_full_and_the_others_
         await loop.decisions.follow(group)
     assert started(committed[0]) == ["a"], "beside what is charged there is room for one"
     assert "queuer_workloads_quarantined_total 3.0" in loop.term.metrics.text((), QueueTree.of(())).decode()
-
-
-async def test_an_elastic_gang_starts_as_large_as_its_namespace_bears() -> None:
-    """The API server would refuse the other pods: a start would be rolled back, and tried again, without end."""
-    clock, loop = [100.0], looping(Deciding(), clock=lambda: clock[0])
-    committed, state = uncommitted(loop, kept=True), loop.term.state
-    state.configure(Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",))])))
-    state.node_changed(Node(name="n1", labels={}, allocatable={"pods": 99}))
-    for uid, pods in (("a", 6), ("b", 16), ("c", 16)):
-        sets = (PodSet(name="main", count=pods, min_count=4, requests={"pods": 1}),)
-        state.put(Live(workload=gang(uid, pod_sets=sets), state=State.QUEUED))
-        state.job_changed(job_view(uid))
-    state.take_unread(99)
-    cast(Any, loop.term.jobs).resource_quotas = lambda: resource_quota({"pods": "10"})
-    for _ in range(3):
-        async with asyncio.TaskGroup() as group:
-            await loop.decisions.follow(group)
-        clock[0] += 10.0
-    assert [started(changes) for changes in committed] == [["a"], ["b"]], "each would take all the room"
-    assert [sure(state.live[uid].placement).counts["main"] for uid in ("a", "b")] == [6, 4]
-    told = [sure(sure(changes["c"].after).explanation).primary for changes in committed]
-    assert [reason.token for reason in told] == [Token.PENDING_EVALUATION, Token.WAITING_FOR_QUOTA]
-
-
-def resource_quota(hard: Mapping[str, str]) -> tuple[ResourceQuota, ...]:
-    """Of namespace `ns`, of which nothing is used."""
-    return (ResourceQuota(metadata=Meta(name="rq", namespace="ns"), spec=ResourceQuotaSpec(hard=dict(hard))),)
 
 
 async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any, cast
 
 from msgspec import convert
 
@@ -11,10 +13,14 @@ from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.assignments import Bond
+from queuer.domain.nodes import Node
+from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Token, Verdict
+from queuer.domain.rules import Rules
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus
 from tests.unit import make
+from tests.unit.controller.test_loop import Deciding, looping, started, uncommitted
 
 GPU = "example.com/gpu"
 
@@ -150,3 +156,25 @@ def test_a_job_that_is_silent_on_what_a_quota_demands_of_each_container_waits() 
 def limits_quota(hard: dict[str, str | int | float]) -> ResourceQuota:
     """A quota that Kubernetes has not taken up yet."""
     return ResourceQuota(metadata=Meta(name="rq", namespace="ns"), spec=ResourceQuotaSpec(hard=hard))
+
+
+async def test_an_elastic_gang_starts_as_large_as_its_namespace_bears() -> None:
+    """The API server would refuse the other pods: a start would be rolled back, and tried again, without end."""
+    clock, loop = [100.0], looping(Deciding(), clock=lambda: clock[0])
+    committed, state = uncommitted(loop, kept=True), loop.term.state
+    state.configure(Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",))])))
+    state.node_changed(Node(name="n1", labels={}, allocatable={"pods": 99}))
+    for uid, pods in (("a", 6), ("b", 16), ("c", 16)):
+        sets = (PodSet(name="main", count=pods, min_count=4, requests={"pods": 1}),)
+        state.put(Live(workload=make.gang(uid, pod_sets=sets), state=State.QUEUED))
+        state.job_changed(make.job_view(uid))
+    state.take_unread(99)
+    cast(Any, loop.term.jobs).resource_quotas = lambda: [limits_quota({"pods": "10"})]
+    for _ in range(3):
+        async with asyncio.TaskGroup() as group:
+            await loop.decisions.follow(group)
+        clock[0] += 10.0
+    assert [started(changes) for changes in committed] == [["a"], ["b"]], "each would take all the room"
+    assert [make.sure(state.live[uid].placement).counts["main"] for uid in ("a", "b")] == [6, 4]
+    told = [make.sure(make.sure(changes["c"].after).explanation).primary for changes in committed]
+    assert [reason.token for reason in told] == [Token.PENDING_EVALUATION, Token.WAITING_FOR_QUOTA]
